@@ -136,12 +136,12 @@ def initialised_data(installation: Installation) -> Path:
 
 @contextmanager
 def scratch_folder(installation: Installation) -> Iterator[Path]:
-    """A folder where this server may keep its data, removed at the end or, if we are killed, by the next caller."""
+    """A folder for this server's data, removed at the end; if we are killed, by the next caller."""
     _remove_abandoned(installation.scratch)
     unnamed = Path(tempfile.mkdtemp(prefix=".cupo-", dir=installation.scratch))
     folder = installation.scratch / f"{_SCRATCH_PREFIX}{unnamed.name.removeprefix('.cupo-')}"
     with (unnamed / "in-use").open("w") as lock:
-        # Locked before it has the name that _remove_abandoned looks for; the kernel unlocks it however we end.
+        # Locked before it has the name that _remove_abandoned looks for; unlocked however we end.
         fcntl.flock(lock, fcntl.LOCK_EX)
         unnamed.rename(folder)
         installation.hand_over(folder)
@@ -167,7 +167,7 @@ def _find_mariadb() -> Installation:
             "or give CUPO_TEST_DATABASE_URL=mysql://user:password@host/"
         )
     owner = _server_account()
-    # Its root may log in by the socket only, as the account that runs it: nobody is let in without a password.
+    # Its root may log in only by the socket, as the account that runs it: nobody gets in without a password.
     login = pwd.getpwuid(owner[0] if owner else os.getuid()).pw_name
     return Installation(
         kind="mariadb",

@@ -3,10 +3,12 @@
     with server_under_test("mariadb") as server, fresh_database(server, "cupo_test") as url:
         ...
 
-A private server listens on the loopback address only and has a data folder of its own. It is gone, and its folder
-too, when the `with` ends, also by an exception, SIGINT or SIGTERM. After a SIGKILL of the tests it is gone at
-once, and its folder when a server is next started. `CUPO_TEST_DATABASE_URL` names a server to use instead; its
-account must be allowed to create and drop databases (all named `cupo_test…`).
+A private server listens on the loopback address only and has a data folder of its own. Both are gone when
+the `with` ends, also by an exception, SIGINT or SIGTERM. After a SIGKILL of the tests the server is gone at
+once, and its folder when a server is next started.
+
+`CUPO_TEST_DATABASE_URL` names a server to use instead; its account must be allowed to create and drop
+databases, all named `cupo_test…`.
 """
 
 import os
@@ -152,7 +154,7 @@ class Server:
 
 @contextmanager
 def server_under_test(kind: Kind) -> Iterator[Server]:
-    """The server of `CUPO_TEST_DATABASE_URL` where that is set, of whatever kind it is; else a private one."""
+    """The server of `CUPO_TEST_DATABASE_URL` where that is set, whatever its kind; else a private one."""
     given = os.environ.get("CUPO_TEST_DATABASE_URL")
     if given:
         yield _given_server(given)
