@@ -1,0 +1,141 @@
+"""The command `cupo`."""
+
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any, NoReturn
+
+import typer
+import uvicorn
+from rich.console import Console
+from rich.table import Table
+from sqlalchemy.exc import SQLAlchemyError
+from uvicorn.config import LOGGING_CONFIG
+
+from app import migrations
+from app.db import make_engine
+from app.dialects import SessionRefused
+from app.embedded import resolve_root_key
+from app.main import create_app
+from app.ops.checks import all_checks
+from app.settings import BadSettings, Settings, load_settings
+
+SHUTDOWN_SECONDS = 15
+
+cli = typer.Typer(
+    name="cupo",
+    help="Registers devices per user under a limit. Settings come from the environment, see the README.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def main() -> None:
+    cli()
+
+
+def _fail(message: object) -> NoReturn:
+    for line in str(message).splitlines():
+        typer.echo(f"cupo: {line}", err=True)
+    sys.exit(1)
+
+
+def _settings(**overrides: Any) -> Settings:
+    try:
+        return load_settings(**{name: value for name, value in overrides.items() if value is not None})
+    except BadSettings as bad:
+        _fail(bad)
+
+
+@cli.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on (CUPO_HOST).")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on (CUPO_PORT).")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes that serve calls (CUPO_WORKERS).")] = None,
+    access_log: Annotated[bool, typer.Option(help="Print a line for each call.")] = False,
+) -> None:
+    """Serve the API until Ctrl-C or SIGTERM; calls in flight are finished first."""
+    settings = _settings(host=host, port=port, workers=workers)
+    try:
+        key = resolve_root_key(settings)
+    except BadSettings as bad:
+        _fail(bad)
+    _greet(settings, key)
+    uvicorn.run(
+        "app.main:app",
+        host=settings.host,
+        port=settings.port,
+        workers=settings.workers,
+        loop="uvloop",
+        http="httptools",
+        access_log=access_log,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+        log_config=_log_config(),
+    )
+
+
+def _greet(settings: Settings, key: str) -> None:
+    """Where it is, and one line to paste. A key that was set is not printed: its owner knows it."""
+    host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host  # noqa: S104 - compared, not bound
+    address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    shown = key if settings.root_key is None else "$CUPO_ROOT_KEY"
+    body = shlex.quote(json.dumps({"device_id": "phone-1", "name": "My phone"}))
+    typer.echo(f"API explorer  {address}/docs")
+    typer.echo(f"Root key      {shown}")
+    typer.echo("Register a device:")
+    typer.echo(
+        f'  curl -i {address}/v1/users/42/devices -H "Authorization: Bearer {shown}"'
+        f" -H 'Content-Type: application/json' -d {body}"
+    )
+
+
+def _log_config() -> dict[str, Any]:
+    logger = {"handlers": ["default"], "level": "INFO", "propagate": False}
+    return {**LOGGING_CONFIG, "loggers": {**LOGGING_CONFIG["loggers"], "app": logger}}
+
+
+@cli.command()
+def migrate(
+    downgrade_to: Annotated[
+        str | None, typer.Option(help="A revision to go back to; `base` drops everything.")
+    ] = None,
+) -> None:
+    """Bring the database's schema to this version. Safe to run from several replicas at once."""
+    settings = _settings()
+    try:
+        migrations.migrate(settings, downgrade_to)
+    except (migrations.MigrationBusy, SessionRefused, BadSettings) as reason:
+        _fail(reason)
+    except SQLAlchemyError as error:
+        _fail(f"the database refused: {getattr(error, 'orig', None) or error}")
+    typer.echo(f"The schema is at {downgrade_to or migrations.head()}.")
+
+
+@cli.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of the table.")] = False,
+) -> None:
+    """Check what must hold for the limit to hold; exit status 1 if anything does not."""
+    settings = _settings()
+    engine = make_engine(settings, pool_size=2)
+    checks = all_checks(engine, settings)
+    engine.dispose()
+    healthy = all(check.ok for check in checks)
+    if as_json:
+        typer.echo(json.dumps({"ok": healthy, "checks": [asdict(check) for check in checks]}, indent=2))
+    else:
+        table = Table("", "check", "found", "wanted")
+        for check in checks:
+            mark = "[green]ok[/]" if check.ok else "[bold red]FAIL[/]"
+            table.add_row(mark, check.name, check.found, check.wanted)
+        Console().print(table)
+    sys.exit(0 if healthy else 1)
+
+
+@cli.command()
+def openapi() -> None:
+    """Print the OpenAPI document, for generating clients without a running service."""
+    app = create_app(_settings(root_key="the document does not depend on it"))
+    typer.echo(json.dumps(app.openapi(), indent=2))

@@ -1,0 +1,22 @@
+"""Opaque cursors: where the next page of a list begins."""
+
+import base64
+import binascii
+import datetime
+
+
+def encode(instant: datetime.datetime, key: str) -> str:
+    return base64.urlsafe_b64encode(f"{instant.isoformat()}|{key}".encode()).decode().rstrip("=")
+
+
+def decode(cursor: str) -> tuple[datetime.datetime, str]:
+    """What `encode` was given; ValueError where the text did not come from it."""
+    try:
+        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
+        instant, separator, key = text.partition("|")
+        after = datetime.datetime.fromisoformat(instant).replace(tzinfo=None)
+    except (ValueError, binascii.Error):
+        separator = ""
+    if not separator:
+        raise ValueError("is not a cursor that this service has made")
+    return after, key

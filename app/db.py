@@ -1,0 +1,210 @@
+"""The database: a pool of READ COMMITTED connections, and the only begin, commit and run-again.
+
+A use case is a function `work(tx, *args)` that only talks to `tx`, since it may run more than once.
+"""
+
+import asyncio
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Concatenate, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+from sqlalchemy import create_engine, event
+from sqlalchemy.engine import Connection, Engine, ExceptionContext
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as NoFreeConnection
+
+from app import dialects
+from app.errors import DatabaseUnavailable, Overloaded
+from app.failures import GONE, Failure, failure_of
+from app.settings import Settings
+
+log = logging.getLogger(__name__)
+
+Tx = Connection
+R = TypeVar("R")
+Work = Callable[Concatenate[Tx, ...], R]
+
+RETRIES = 5
+RETRIES_WITH_SEVERAL_WRITERS = 12  # certification conflicts come in rows when many nodes write one user
+FIRST_PAUSE_SECONDS = 0.01
+LONGEST_PAUSE_SECONDS = 0.32
+SHORTEST_RUN_SECONDS = 1  # InnoDB counts lock waits in whole seconds, so a run may take this long
+# A row that is missing again each time it was made: somebody deletes lock rows.
+MOST_PRELIMINARIES = 10
+
+
+class RunFirst(Exception):
+    """Raised by work: roll back, run `work(tx, *args)` in a transaction of its own, then start again."""
+
+    def __init__(self, work: Work[None], *args: Any) -> None:
+        super().__init__(work, *args)
+        self.work = work
+        self.args_of_work = args
+
+
+class CommitUncertain(Exception):
+    """COMMIT failed, so the transaction was committed or not. `result` is what it would have given."""
+
+    def __init__(self, result: Any, cause: DBAPIError) -> None:
+        super().__init__(f"at COMMIT: {cause}")
+        self.result = result
+        self.cause = cause
+
+
+def uncertain_result(tx: Tx) -> Any:
+    """What an earlier run of this same work gave, if its COMMIT may or may not have happened; else None."""
+    return tx.get_execution_options().get("uncertain_result")
+
+
+def is_multi_writer(tx: Tx) -> bool:
+    """Whether other nodes than this connection's may write, where a row lock alone holds nobody back."""
+    return bool(tx.info.get("multi_writer", False))
+
+
+def make_engine(settings: Settings, *, pool_size: int, patience_seconds: int | None = None) -> Engine:
+    """An engine whose connections are READ COMMITTED, verified, and cost no round trip to check out or in.
+
+    A server that leaves a statement unanswered is given up after `patience_seconds`, by default one second
+    after the longest lock wait would have ended.
+    """
+    url = settings.url
+    if url.drivername == "mariadb+pymysql":
+        url = url.set(drivername="mysql+pymysql")
+    engine = create_engine(
+        url,
+        connect_args=dialects.connect_arguments(
+            url, settings, patience_seconds or math.ceil(settings.lock_budget_seconds) + 1
+        ),
+        pool_size=pool_size,
+        max_overflow=0,
+        pool_timeout=settings.database_pool_wait_seconds,
+        pool_recycle=settings.idle_connection_seconds * 3 // 4,  # before the server's wait_timeout ends it
+        pool_pre_ping=False,  # a dead connection shows by its error, and the transaction runs again
+        pool_reset_on_return=None,  # Database.transact has committed or rolled back by then
+    )
+    dialects.prepare_sessions(engine, settings)
+    event.listen(engine, "handle_error", _recognise_lost_session)
+    return engine
+
+
+def _recognise_lost_session(context: ExceptionContext) -> None:
+    """Have SQLAlchemy drop the connection for each error after which this server or session is of no use."""
+    error = context.sqlalchemy_exception
+    failure = failure_of(error) if isinstance(error, DBAPIError) else None
+    if failure is not None and failure.drop_connection:
+        context.is_disconnect = True
+
+
+class Database:
+    """The pool and its transactions. `submit` is for the event loop, `transact` for any other caller."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._engine = make_engine(settings, pool_size=settings.database_pool_size)
+        self._free_connections = asyncio.Semaphore(settings.database_pool_size)
+        self._threads = CapacityLimiter(settings.database_pool_size)
+        self._several_writers = False
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    async def submit(self, work: Work[R], *args: Any, read_only: bool = False) -> R:
+        """`transact` in a thread, once a connection is free; Overloaded (503) if none is in time.
+
+        Calls wait here and not in threads or in the pool, so that a thread never waits for a connection
+        which another waiting thread would have to give back.
+        """
+        try:
+            async with asyncio.timeout(self._settings.database_pool_wait_seconds):
+                await self._free_connections.acquire()
+        except TimeoutError:
+            raise Overloaded from None
+        try:
+            return await to_thread.run_sync(
+                lambda: self.transact(work, *args, read_only=read_only), limiter=self._threads
+            )
+        finally:
+            self._free_connections.release()
+
+    def transact(self, work: Work[R], *args: Any, read_only: bool = False) -> R:
+        """Run `work(tx, *args)` in one transaction, commit, and return its result.
+
+        What fails for a passing reason is rolled back and runs again from its start, within the lock budget:
+        deadlocks, lock waits, lost connections, failovers, and a COMMIT of unknown outcome. Raises what work
+        raises, or Contention, Overloaded or DatabaseUnavailable (503).
+        """
+        ends_at = time.monotonic() + self._settings.lock_budget_seconds
+        options: dict[str, Any] = {"read_only": read_only}
+        runs = preliminaries = 0
+        while True:
+            try:
+                return self._run_once(ends_at, options, work, *args)
+            except RunFirst as first:
+                preliminaries += 1
+                if preliminaries > MOST_PRELIMINARIES:
+                    raise DatabaseUnavailable from first
+                self.transact(first.work, *first.args_of_work)
+            except CommitUncertain as uncertain:
+                options["uncertain_result"] = uncertain.result
+                runs += 1
+                self._pause_or_give_up(failure_of(uncertain.cause) or GONE, uncertain, runs, ends_at)
+            except DBAPIError as error:
+                failure = failure_of(error)
+                if failure is None:
+                    raise
+                if "uncertain_result" in options:  # «nothing was changed» may no longer be said
+                    failure = replace(failure, answer=DatabaseUnavailable)
+                runs += 1
+                self._pause_or_give_up(failure, error, runs, ends_at)
+            except NoFreeConnection as timeout:
+                raise Overloaded from timeout
+            except dialects.SessionRefused as refused:
+                log.error("%s", refused)  # noqa: TRY400 - its text is the whole story
+                raise DatabaseUnavailable from refused
+
+    def _run_once(self, ends_at: float, options: dict[str, Any], work: Work[R], *args: Any) -> R:
+        with self._engine.connect().execution_options(**options) as tx:
+            self._several_writers = is_multi_writer(tx)
+            try:
+                dialects.fit_lock_wait(tx, self._settings.lock_wait_seconds, ends_at - time.monotonic())
+                result = work(tx, *args)
+            except BaseException:
+                _roll_back(tx)
+                raise
+            try:
+                tx.commit()
+            except DBAPIError as error:
+                _roll_back(tx)
+                raise CommitUncertain(result, error) from error
+            return result
+
+    def _pause_or_give_up(self, failure: Failure, error: Exception, runs: int, ends_at: float) -> None:
+        """Wait with full jitter before the next run, or raise the failure's answer if there can be none."""
+        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (runs - 1))
+        pause_seconds = random.uniform(0, longest)  # noqa: S311 - spreads load, guards no secret
+        in_time = time.monotonic() + pause_seconds + SHORTEST_RUN_SECONDS <= ends_at
+        if not (failure.run_again and runs <= self._most_retries() and in_time):
+            log.error("Gave up after run %d: %s", runs, error)
+            raise failure.answer from error
+        log.warning("Run %d failed, the transaction runs again: %s", runs, error)
+        time.sleep(pause_seconds)
+
+    def _most_retries(self) -> int:
+        if self._settings.contention_retries is not None:
+            return self._settings.contention_retries
+        return RETRIES_WITH_SEVERAL_WRITERS if self._several_writers else RETRIES
+
+
+def _roll_back(tx: Tx) -> None:
+    """Undo everything at once: after 1205 a COMMIT would keep the statements before the one that failed."""
+    try:
+        tx.rollback()
+    except SQLAlchemyError as error:
+        # A connection that cannot roll back may still hold its lock; closing it makes the server let go.
+        log.warning("ROLLBACK failed, the connection is dropped: %s", error)
+        tx.invalidate()

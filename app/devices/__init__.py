@@ -1,0 +1,1 @@
+"""A user's devices: register, list, read, revoke."""

@@ -1,0 +1,172 @@
+"""What differs between MySQL or MariaDB and SQLite, and nothing else: column types, clock, sessions."""
+
+import datetime
+import json
+import sqlite3
+from typing import Any
+
+from sqlalchemy import BigInteger, DateTime, String, Text, event
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine import URL, Connection, Dialect, Engine
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import TypeDecorator
+
+from app.settings import Settings
+
+
+class UserId(TypeDecorator[int]):
+    """1 … 2^64 - 1. SQLite has no unsigned integers: from 2^63 on, it keeps the two's complement."""
+
+    impl = BigInteger().with_variant(mysql.BIGINT(unsigned=True), "mysql")
+    cache_ok = True
+
+    def process_bind_param(self, value: int | None, dialect: Dialect) -> int | None:
+        if value is not None and value >= 2**63 and dialect.name == "sqlite":
+            return value - 2**64
+        return value
+
+    def process_result_value(self, value: int | None, dialect: Dialect) -> int | None:  # noqa: ARG002 - SQLAlchemy's signature
+        return value + 2**64 if value is not None and value < 0 else value
+
+
+class JsonObject(TypeDecorator[dict[str, Any]]):
+    """A JSON object as text: MySQL's own JSON type would reorder its keys and round its numbers."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: dict[str, Any] | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> dict[str, Any] | None:  # noqa: ARG002
+        return None if value is None else json.loads(value)
+
+
+ASCII_KEY = String(128).with_variant(mysql.VARCHAR(128, charset="ascii", collation="ascii_bin"), "mysql")
+INSTANT = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql")
+COUNTER = BigInteger().with_variant(mysql.BIGINT(unsigned=True), "mysql")
+
+
+class utc_now(FunctionElement[datetime.datetime]):  # noqa: N801 - reads as the SQL function that it is
+    """The database's clock in UTC, to the microsecond, when the statement began."""
+
+    type = INSTANT
+    inherit_cache = True
+
+
+@compiles(utc_now, "mysql")
+def _utc_now_on_mysql(*_: Any, **__: Any) -> str:
+    return "UTC_TIMESTAMP(6)"
+
+
+@compiles(utc_now, "sqlite")
+def _utc_now_on_sqlite(*_: Any, **__: Any) -> str:
+    return "cupo_utc_now()"
+
+
+class SessionRefused(Exception):
+    """The database gave a session in which the limit would not hold."""
+
+
+def connect_arguments(url: URL, settings: Settings, patience_seconds: int) -> dict[str, Any]:
+    """`patience_seconds`: how long a statement may go without an answer before its connection is lost."""
+    if url.get_backend_name() == "sqlite":
+        return {"timeout": settings.lock_wait_seconds}
+    return {
+        "charset": "utf8mb4",
+        "connect_timeout": settings.database_connect_timeout_seconds,
+        "read_timeout": patience_seconds,
+        "write_timeout": patience_seconds,
+    }
+
+
+def prepare_sessions(engine: Engine, settings: Settings) -> None:
+    """See to it that each new connection of `engine` is fit for the lock protocol, or is refused."""
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", _prepare_sqlite)
+        event.listen(engine, "begin", _begin_on_sqlite)
+        return
+
+    def prepare(connection: Any, record: Any) -> None:
+        try:
+            record.info["multi_writer"] = _prepare_mysql(connection, settings)
+        except BaseException:
+            connection.close()
+            raise
+        record.info["lock_wait_seconds"] = settings.lock_wait_seconds
+
+    event.listen(engine, "connect", prepare)
+
+
+def session_variables(settings: Settings, *, is_mariadb: bool) -> str:
+    """The SET statement of a new session.
+
+    READ COMMITTED: a count after the lock must see what the lock's last holder committed; REPEATABLE READ
+    would show an older snapshot. `lock_wait_timeout` bounds the wait for a table that ALTER TABLE holds.
+    `wait_timeout` and `idle_transaction_timeout` free the lock of a client that hangs while it holds it.
+    """
+    variables = {
+        "transaction_isolation": "'READ-COMMITTED'",
+        "innodb_lock_wait_timeout": settings.lock_wait_seconds,
+        "lock_wait_timeout": settings.lock_wait_seconds,
+        "wait_timeout": settings.idle_connection_seconds,
+    }
+    if is_mariadb:
+        # MariaDB knows the isolation variable by MySQL's name only from 11.1 on.
+        variables["tx_isolation"] = variables.pop("transaction_isolation")
+        variables["idle_transaction_timeout"] = settings.idle_transaction_seconds
+    return "SET " + ", ".join(f"SESSION {name} = {value}" for name, value in variables.items())
+
+
+READ_BACK = (
+    "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation', 'wsrep_on',"
+    " 'group_replication_single_primary_mode')"
+)
+
+
+def _prepare_mysql(connection: Any, settings: Settings) -> bool:
+    """Set the session up, read back what it says, and return whether other nodes may write as well."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT VERSION()")
+        is_mariadb = "mariadb" in cursor.fetchone()[0].lower()
+        cursor.execute(session_variables(settings, is_mariadb=is_mariadb))
+        cursor.execute(READ_BACK)
+        found = {name.lower(): value.upper() for name, value in cursor.fetchall()}
+    connection.commit()
+    isolation = found.get("transaction_isolation") or found.get("tx_isolation")
+    if isolation != "READ-COMMITTED":
+        raise SessionRefused(f"the session's isolation level is {isolation}, not READ-COMMITTED")
+    if settings.multi_writer != "auto":
+        return settings.multi_writer == "on"
+    return found.get("wsrep_on") == "ON" or found.get("group_replication_single_primary_mode") == "OFF"
+
+
+def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    connection.isolation_level = None  # transactions begin where SQLAlchemy says so, see _begin_on_sqlite
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")  # a 2xx must outlive a power cut
+    connection.create_function(
+        "cupo_utc_now", 0, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+    )
+
+
+def _begin_on_sqlite(connection: Connection) -> None:
+    """Take SQLite's write lock at once: it stands in for the row lock, and an upgrade later could fail."""
+    read_only = connection.get_execution_options().get("read_only", False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+def fit_lock_wait(connection: Connection, usual_seconds: int, remaining_seconds: float) -> None:
+    """Let no lock wait of this session outlast what is left of the call's budget, nor stay shortened after.
+
+    Costs a statement only where the wait must change: near the budget's end, and once afterwards.
+    """
+    if connection.dialect.name == "sqlite":
+        return
+    fitting = max(1, min(usual_seconds, int(remaining_seconds)))
+    if fitting != connection.info["lock_wait_seconds"]:
+        connection.exec_driver_sql(
+            f"SET SESSION innodb_lock_wait_timeout = {fitting:d}, SESSION lock_wait_timeout = {fitting:d}"
+        )
+        connection.info["lock_wait_seconds"] = fitting

@@ -1,0 +1,50 @@
+"""The embedded default: one machine, SQLite in a folder, a root key that lies beside it."""
+
+import os
+import secrets
+from pathlib import Path
+
+from app.settings import BadSettings, Settings
+
+KEY_FILE = "root_key"
+
+
+def folder(settings: Settings) -> Path:
+    """The folder of the SQLite file, made if it is missing."""
+    path = Path(settings.url.database or "").parent
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadSettings(f"CUPO_DATABASE_URL: the folder {path} cannot be made: {error.strerror}") from None
+    return path
+
+
+def resolve_root_key(settings: Settings) -> str:
+    """The root key as set; on the embedded default else its own, made at the first start and kept.
+
+    Raises BadSettings on any other database: a key that each replica made for itself would differ.
+    """
+    if settings.root_key is not None:
+        return settings.root_key.get_secret_value()
+    if not settings.is_embedded:
+        raise BadSettings("CUPO_ROOT_KEY: must be set when CUPO_DATABASE_URL is; try: openssl rand -hex 32")
+    path = folder(settings) / KEY_FILE
+    try:
+        return path.read_text().strip() if path.exists() else _make_key(path)
+    except OSError as error:
+        raise BadSettings(f"CUPO_ROOT_KEY: is not set and {path} cannot be used: {error.strerror}") from None
+
+
+def _make_key(path: Path) -> str:
+    """Write a new key for its owner's eyes only. Of several processes that start at once, the first wins."""
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_urlsafe(32) + "\n")
+    try:
+        os.link(draft, path)  # whole or not at all, and never over another's
+    except FileExistsError:
+        pass
+    finally:
+        draft.unlink()
+    return path.read_text().strip()

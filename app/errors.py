@@ -1,0 +1,163 @@
+"""Everything that Cupo refuses or cannot do, each once, as facts; `problems.py` turns them into answers.
+
+AppError
+├── Unauthenticated            401
+├── NotFound                   404
+│   └── DeviceNotFound         404
+├── MethodNotAllowed           405
+├── DeviceLimitReached         409
+├── PreconditionFailed         412
+├── BodyTooLarge               413
+├── UnsupportedMediaType       415
+├── MalformedJson              400
+├── InvalidRequest             422
+├── InternalError              500
+└── Unavailable                503, nothing was changed or the same call may be repeated
+    ├── Contention
+    ├── Overloaded
+    └── DatabaseUnavailable
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+
+class FieldError(TypedDict):
+    """One mistake: why, in which part of the request, and where in it (RFC 6901, as a URI fragment)."""
+
+    detail: str
+    location: Literal["body", "path", "query", "header"]
+    pointer: str
+
+
+class AppError(Exception):
+    """A call that ends without a 2xx. `facts` are the members that its problem document adds."""
+
+    status: ClassVar[int]
+    code: ClassVar[str]
+    title: ClassVar[str]
+    headers: Mapping[str, str] = {}
+
+    def __init__(self, detail: str, **facts: Any) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.facts = facts
+
+
+class Unauthenticated(AppError):
+    status, code, title = 401, "unauthenticated", "Unauthenticated"
+    headers: Mapping[str, str] = {"WWW-Authenticate": 'Bearer realm="cupo"'}  # RFC 6750, section 3
+
+    def __init__(self) -> None:
+        super().__init__("Send the header «Authorization: Bearer <key>» with a key that is valid.")
+
+
+class NotFound(AppError):
+    status, code, title = 404, "not_found", "Not found"
+
+    def __init__(self) -> None:
+        super().__init__("There is nothing at this address.")
+
+
+class DeviceNotFound(AppError):
+    status, code, title = 404, "device_not_found", "Device not found"
+
+    def __init__(self, user_id: int, device_id: str) -> None:
+        super().__init__(f"User {user_id} has no device {device_id}.")
+
+
+class MethodNotAllowed(AppError):
+    status, code, title = 405, "method_not_allowed", "Method not allowed"
+
+    def __init__(self, method: str, allowed: str) -> None:
+        super().__init__(f"{method} is not allowed here; allowed: {allowed}.")
+        self.headers = {"Allow": allowed}
+
+
+class DeviceLimitReached(AppError):
+    """The user has as many devices as the limit allows. Waiting does not help, so no Retry-After."""
+
+    status, code, title = 409, "device_limit_reached", "Device limit reached"
+
+    def __init__(self, user_id: int, limit: int, used: int) -> None:
+        super().__init__(
+            f"User {user_id} has {used} of {limit} devices.",
+            limit=limit,
+            used=used,
+            devices=f"/v1/users/{user_id}/devices",
+        )
+
+
+class PreconditionFailed(AppError):
+    status, code, title = 412, "precondition_failed", "Precondition failed"
+
+    def __init__(self, revision: int) -> None:
+        super().__init__(f"If-Match does not name the device's current revision, which is {revision}.")
+
+
+class BodyTooLarge(AppError):
+    status, code, title = 413, "body_too_large", "Body too large"
+
+    def __init__(self, limit_bytes: int) -> None:
+        super().__init__(f"A body may have at most {limit_bytes} bytes.")
+
+
+class UnsupportedMediaType(AppError):
+    status, code, title = 415, "unsupported_media_type", "Unsupported media type"
+
+    def __init__(self) -> None:
+        super().__init__("Send the body as «Content-Type: application/json».")
+        self.headers = {"Accept": "application/json"}  # RFC 9110, section 12.5.1
+
+
+class MalformedJson(AppError):
+    status, code, title = 400, "malformed_json", "Malformed JSON"
+
+
+class InvalidRequest(AppError):
+    """What was sent is understood and wrong. `errors` has one entry for each mistake."""
+
+    status, code, title = 422, "invalid_request", "Invalid request"
+
+    def __init__(self, errors: list[FieldError]) -> None:
+        super().__init__(
+            f"{len(errors)} of the values sent cannot be accepted; `errors` names each.", errors=errors
+        )
+
+
+class InternalError(AppError):
+    status, code, title = 500, "internal_error", "Internal error"
+
+    def __init__(self) -> None:
+        super().__init__("The fault is the service's. Its log has more under this request_id.")
+
+
+class Unavailable(AppError):
+    """The call could not be carried out now; repeating it is safe."""
+
+    status = 503
+    headers: Mapping[str, str] = {"Retry-After": "1"}
+
+
+class Contention(Unavailable):
+    code, title = "contention", "Contention"
+
+    def __init__(self) -> None:
+        super().__init__("Other calls for this user held its lock for too long. Nothing was changed.")
+
+
+class Overloaded(Unavailable):
+    code, title = "overloaded", "Overloaded"
+
+    def __init__(self) -> None:
+        super().__init__("No database connection came free in time. Nothing was changed.")
+
+
+class DatabaseUnavailable(Unavailable):
+    code, title = "database_unavailable", "Database unavailable"
+    headers: Mapping[str, str] = {"Retry-After": "5"}
+
+    def __init__(self) -> None:
+        super().__init__("The database does not answer as it must. It is safe to repeat this call.")

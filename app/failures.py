@@ -1,0 +1,96 @@
+"""What the database's errors mean for a transaction: run it again, drop the connection, or give up."""
+
+import sqlite3
+from dataclasses import dataclass
+
+from sqlalchemy.exc import DBAPIError
+
+from app.errors import Contention, DatabaseUnavailable, Overloaded, Unavailable
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What a driver's error means: the answer where nothing else helps, and what may help before that."""
+
+    answer: type[Unavailable]
+    run_again: bool = False
+    drop_connection: bool = False
+
+
+BUSY = Failure(Contention, run_again=True)
+GONE = Failure(DatabaseUnavailable, run_again=True, drop_connection=True)
+FULL = Failure(Overloaded)
+UNFIT = Failure(DatabaseUnavailable)
+
+# MySQL 8.4 reference manual, "Server Error Message Reference" and "Client Error Message Reference";
+# MariaDB knowledge base, "MariaDB Error Code Reference".
+MYSQL_FAILURES: dict[int, Failure] = {
+    1020: BUSY,  # record has changed since last read (innodb_snapshot_isolation)
+    1062: BUSY,  # duplicate key: a writer that takes no lock was faster; run again, the device is found
+    1205: BUSY,  # lock wait timeout: only its statement was undone
+    1213: BUSY,  # deadlock
+    1317: BUSY,  # the statement was killed, the session was not
+    1969: BUSY,  # MariaDB: max_statement_time
+    3024: BUSY,  # MySQL: max_execution_time
+    3101: BUSY,  # Group Replication: lost against another node at certification
+    3572: BUSY,  # NOWAIT
+    1047: GONE,  # Galera: not in the primary component
+    1053: GONE,  # server shutdown in progress
+    1152: GONE,  # aborted connection
+    1180: GONE,  # error during COMMIT
+    1184: GONE,  # new aborted connection
+    1290: GONE,  # --read-only
+    1792: GONE,  # read-only transaction
+    1836: GONE,  # read-only mode
+    1927: GONE,  # MariaDB: connection was killed
+    2002: GONE,  # cannot connect by socket
+    2003: GONE,  # cannot connect
+    2006: GONE,  # server has gone away
+    2013: GONE,  # lost connection during query
+    2014: GONE,  # commands out of sync
+    2045: GONE,
+    2055: GONE,  # lost connection, with the system's reason
+    3100: GONE,  # Group Replication: the member left in mid-commit
+    4031: GONE,  # MySQL: disconnected by the server because of inactivity
+    1040: FULL,  # too many connections
+    1203: FULL,  # max_user_connections
+    1226: FULL,  # resource limit of the account
+    1021: UNFIT,  # disk full
+    1030: UNFIT,  # error from the storage engine
+    1036: UNFIT,  # table is read only
+    1044: UNFIT,  # no right to the database
+    1045: UNFIT,  # access denied
+    1049: UNFIT,  # unknown database
+    1054: UNFIT,  # unknown column: the schema is not at head
+    1114: UNFIT,  # table is full
+    1129: UNFIT,  # host blocked
+    1130: UNFIT,  # host not allowed
+    1142: UNFIT,  # no right to the table
+    1146: UNFIT,  # no such table: the schema is not at head
+    1698: UNFIT,  # access denied, no password
+}
+
+SQLITE_FAILURES: dict[int, Failure] = {
+    sqlite3.SQLITE_BUSY: BUSY,
+    sqlite3.SQLITE_LOCKED: BUSY,
+    sqlite3.SQLITE_CANTOPEN: UNFIT,
+    sqlite3.SQLITE_CORRUPT: UNFIT,
+    sqlite3.SQLITE_FULL: UNFIT,
+    sqlite3.SQLITE_IOERR: UNFIT,
+    sqlite3.SQLITE_NOTADB: UNFIT,
+    sqlite3.SQLITE_PERM: UNFIT,
+    sqlite3.SQLITE_READONLY: UNFIT,
+}
+
+
+def failure_of(error: DBAPIError) -> Failure | None:
+    """What `error` means for the transaction it came from; None where it is a mistake of our own."""
+    original = error.orig
+    if isinstance(original, sqlite3.Error):
+        code = getattr(original, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+        if "no such table" in str(original):  # plain SQLITE_ERROR has no finer number
+            return UNFIT
+        return SQLITE_FAILURES.get(code & 0xFF)  # the low byte is the primary result code
+    number = original.args[0] if original is not None and original.args else None
+    known = MYSQL_FAILURES.get(number) if isinstance(number, int) else None
+    return known or (GONE if error.connection_invalidated else None)

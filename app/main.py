@@ -1,0 +1,69 @@
+"""The application: routers, error handlers, lifespan."""
+
+import hashlib
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from app import __version__, problems
+from app.db import Database
+from app.devices.routes import router as devices
+from app.embedded import resolve_root_key
+from app.middleware import BodyLimit, RequestIds
+from app.migrations import migrate
+from app.openapi import describe
+from app.ops.explorer import ASSETS, assets
+from app.ops.explorer import router as explorer
+from app.ops.health import Probe
+from app.ops.health import router as health
+from app.quotas.routes import router as quotas
+from app.settings import BadSettings, Settings, load_settings
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The service. Raises BadSettings where it must not start."""
+    app = FastAPI(
+        title="Cupo",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+    )
+    app.state.settings = settings
+    app.state.root_key_digest = hashlib.sha256(resolve_root_key(settings).encode()).digest()
+    for router in (devices, quotas, health, explorer):
+        app.include_router(router)
+    app.mount(ASSETS, assets)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(RequestIds)  # the last one added is the outermost
+    problems.install(app)
+    describe(app)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    settings: Settings = app.state.settings
+    if settings.is_embedded:
+        migrate(settings)  # one machine, nobody else to do it; other databases: `cupo migrate`
+    app.state.database = Database(settings)
+    app.state.probe = Probe(settings)
+    try:
+        yield
+    finally:
+        app.state.probe.close()
+        app.state.database.close()
+
+
+def __getattr__(name: str) -> Any:
+    """`app`, made when a server asks for it (`uvicorn app.main:app`): importing reads no environment."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return create_app(load_settings())
+    except BadSettings as bad:
+        sys.exit(f"cupo: {bad}")

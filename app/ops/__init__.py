@@ -1,0 +1,1 @@
+"""What the people on call use: health, checks of the database, the API explorer."""

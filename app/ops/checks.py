@@ -1,0 +1,222 @@
+"""What must hold of the database: all of it for `cupo doctor`, the cheap part for `/readyz`."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from app import migrations
+from app.dialects import SessionRefused
+from app.errors import Contention
+from app.failures import failure_of
+from app.quotas.queries import insert_lock_row
+from app.settings import Settings
+from app.tables import device_registration_locks as locks
+from app.tables import metadata
+
+OLDEST_MARIADB = (10, 6)
+OLDEST_MYSQL = (8, 0)
+# No user has this id, so the proof of the lock disturbs nobody.
+NOBODY = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that must hold, as it was found."""
+
+    name: str
+    ok: bool
+    found: str
+    wanted: str
+
+
+def cheap_checks(engine: Engine, settings: Settings) -> list[Check]:
+    """Reachable, isolation, engines, migrations: few statements, no locks, nothing a caller may not see."""
+    return _run(engine, settings, (_isolation, _table_engines, _migrations))
+
+
+def all_checks(engine: Engine, settings: Settings) -> list[Check]:
+    """The cheap ones and those that take a lock or read the server's configuration."""
+    everything = (
+        _version,
+        _isolation,
+        _table_engines,
+        _migrations,
+        _binlog_format,
+        _timeouts,
+        _grants,
+        _row_lock,
+    )
+    return _run(engine, settings, everything)
+
+
+Checker = Callable[[Connection, Settings], Iterator[Check]]
+
+
+def _run(engine: Engine, settings: Settings, checkers: tuple[Checker, ...]) -> list[Check]:
+    try:
+        with engine.connect() as connection:
+            checks = [Check("reachable", ok=True, found="yes", wanted="yes")]
+            for checker in checkers:
+                checks += _checked(checker, connection, settings)
+            return checks
+    except SessionRefused as refused:
+        return [Check("isolation", ok=False, found=str(refused), wanted="READ-COMMITTED")]
+    except SQLAlchemyError as error:
+        return [Check("reachable", ok=False, found=_reason(error), wanted="yes")]
+
+
+def _checked(checker: Checker, connection: Connection, settings: Settings) -> list[Check]:
+    try:
+        return list(checker(connection, settings))
+    except DBAPIError as error:
+        return [Check(checker.__name__.lstrip("_"), ok=False, found=_reason(error), wanted="an answer")]
+    finally:
+        connection.rollback()
+
+
+def _reason(error: SQLAlchemyError) -> str:
+    """The error's number, not its text: that names hosts and accounts, and /readyz answers anybody."""
+    original = getattr(error, "orig", None)
+    number = original.args[0] if original is not None and original.args else type(error).__name__
+    return f"error {number}" if isinstance(number, int) else str(number)
+
+
+def variables(connection: Connection, *names: str) -> dict[str, str]:
+    """Those session variables that the server knows."""
+    listed = ", ".join(f"'{name}'" for name in names)
+    rows = connection.exec_driver_sql(f"SHOW SESSION VARIABLES WHERE Variable_name IN ({listed})")
+    return {name.lower(): value for name, value in rows}
+
+
+def _is_sqlite(connection: Connection) -> bool:
+    return connection.dialect.name == "sqlite"
+
+
+def _version(connection: Connection, settings: Settings) -> Iterator[Check]:
+    if _is_sqlite(connection):
+        found = connection.exec_driver_sql("SELECT sqlite_version()").scalar_one()
+        yield Check("version", ok=True, found=f"SQLite {found}", wanted="SQLite 3")
+        return
+    version = connection.exec_driver_sql("SELECT VERSION()").scalar_one()
+    name, oldest = ("MariaDB", OLDEST_MARIADB) if "mariadb" in version.lower() else ("MySQL", OLDEST_MYSQL)
+    numbers = tuple(int(part) for part in version.partition("-")[0].split(".")[:2])
+    wanted = f"{name} {oldest[0]}.{oldest[1]} or later"
+    yield Check("version", ok=numbers >= oldest, found=f"{name} {version}", wanted=wanted)
+
+
+def _isolation(connection: Connection, settings: Settings) -> Iterator[Check]:
+    if _is_sqlite(connection):
+        mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+        yield Check("journal mode", ok=mode == "wal", found=mode, wanted="wal")
+        return
+    found = variables(connection, "transaction_isolation", "tx_isolation")
+    level = found.get("transaction_isolation") or found.get("tx_isolation", "unknown")
+    yield Check("isolation", ok=level == "READ-COMMITTED", found=level, wanted="READ-COMMITTED")
+
+
+def _table_engines(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """On an engine without transactions, FOR UPDATE holds nobody back and says nothing."""
+    if _is_sqlite(connection):
+        return
+    rows = connection.exec_driver_sql(
+        "SELECT TABLE_NAME, ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()"
+    )
+    engines = {name: engine for name, engine in rows}  # noqa: C416 - dict() of rows has no type
+    for table in sorted(metadata.tables):
+        found = engines.get(table) or "no such table"
+        yield Check(f"engine of {table}", ok=found == "InnoDB", found=found, wanted="InnoDB")
+
+
+def _migrations(connection: Connection, settings: Settings) -> Iterator[Check]:
+    head = migrations.head()
+    try:
+        found = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar() or "none"
+    except DBAPIError:
+        found = "none"
+    yield Check("migrations", ok=found == head, found=found, wanted=f"{head} (cupo migrate)")
+
+
+def _binlog_format(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """InnoDB refuses writes at READ COMMITTED while the binary log is kept by statement."""
+    if _is_sqlite(connection):
+        return
+    found = variables(connection, "log_bin", "binlog_format")
+    on, form = found.get("log_bin") == "ON", found.get("binlog_format", "ROW")
+    yield Check(
+        "binlog_format", ok=not on or form != "STATEMENT", found=form if on else "no binary log", wanted="ROW"
+    )
+
+
+def _timeouts(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """Each bounds how long somebody who hangs can hold a user's lock."""
+    if _is_sqlite(connection):
+        return
+    wanted: dict[str, int] = {
+        "innodb_lock_wait_timeout": settings.lock_wait_seconds,
+        "lock_wait_timeout": settings.lock_wait_seconds,
+        "idle_transaction_timeout": settings.idle_transaction_seconds,
+        "wait_timeout": settings.idle_connection_seconds,
+    }
+    for name, value in variables(connection, *wanted).items():
+        yield Check(name, ok=int(value) == wanted[name], found=f"{value} s", wanted=f"{wanted[name]} s")
+
+
+def _grants(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """Try each statement on no rows: what the account may do counts, not how the grant was written."""
+    if _is_sqlite(connection):
+        return
+    for table in sorted(metadata.tables):
+        missing = []
+        for right, statement in {
+            "SELECT": f"SELECT user_id FROM {table} WHERE user_id = 0",  # noqa: S608 - names are our own
+            "INSERT": f"INSERT INTO {table} SELECT * FROM {table} WHERE user_id = 0 AND 1 = 0",  # noqa: S608
+            "UPDATE": f"UPDATE {table} SET user_id = user_id WHERE user_id = 0 AND 1 = 0",  # noqa: S608
+            "DELETE": f"DELETE FROM {table} WHERE user_id = 0 AND 1 = 0",  # noqa: S608
+        }.items():
+            try:
+                connection.exec_driver_sql(statement)
+            except DBAPIError:
+                missing.append(right)
+        found = f"no {', '.join(missing)}" if missing else "all"
+        yield Check(
+            f"grants on {table}", ok=not missing, found=found, wanted="SELECT, INSERT, UPDATE, DELETE"
+        )
+
+
+def _row_lock(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """The live proof, on two connections: while the first holds a lock, the second must be refused it."""
+    prove = _sqlite_blocks if _is_sqlite(connection) else _row_lock_blocks
+    found = "blocks" if prove(connection) else "does not block"
+    yield Check("row lock", ok=found == "blocks", found=found, wanted="blocks")
+
+
+def _row_lock_blocks(connection: Connection) -> bool:
+    lock = select(locks.c.user_id).where(locks.c.user_id == NOBODY)
+    insert_lock_row(connection, NOBODY)
+    connection.commit()
+    connection.execute(lock.with_for_update()).one()
+    with connection.engine.connect() as rival:
+        try:
+            rival.execute(lock.with_for_update(nowait=True)).all()
+        except DBAPIError as error:
+            failure = failure_of(error)
+            return failure is not None and failure.answer is Contention
+        finally:
+            rival.rollback()
+    return False
+
+
+def _sqlite_blocks(connection: Connection) -> bool:
+    connection.exec_driver_sql("SELECT 1")  # the connection's transaction begins, IMMEDIATE
+    rival = sqlite3.connect(connection.engine.url.database or "", timeout=0, isolation_level=None)
+    try:
+        rival.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as error:
+        return error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+    finally:
+        rival.close()
+    return False

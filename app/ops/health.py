@@ -1,0 +1,78 @@
+"""Whether the process answers, and whether it can do its work."""
+
+from dataclasses import asdict
+
+from anyio import CapacityLimiter, move_on_after, to_thread
+from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
+
+from app.db import make_engine
+from app.ops.checks import Check, cheap_checks
+from app.settings import Settings
+
+router = APIRouter(tags=["operations"])
+
+PATIENCE_SECONDS = 1
+
+
+class Alive(BaseModel):
+    status: str
+
+
+class CheckResult(BaseModel):
+    name: str
+    ok: bool
+    found: str
+    wanted: str
+
+
+class Readiness(BaseModel):
+    status: str
+    checks: list[CheckResult]
+
+
+class Probe:
+    """Looks at the database over a connection of its own: a full pool is no dead database."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._engine = make_engine(settings, pool_size=1, patience_seconds=PATIENCE_SECONDS)
+        self._one_at_a_time = CapacityLimiter(1)
+
+    async def look(self) -> list[Check]:
+        """The cheap checks; a database that has not answered after a second is not reachable."""
+        with move_on_after(PATIENCE_SECONDS):
+            return await to_thread.run_sync(
+                cheap_checks,
+                self._engine,
+                self._settings,
+                abandon_on_cancel=True,
+                limiter=self._one_at_a_time,
+            )
+        return [Check("reachable", ok=False, found=f"no answer in {PATIENCE_SECONDS} s", wanted="yes")]
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+@router.get("/livez", operation_id="isAlive", summary="Does the process answer")
+async def is_alive() -> Alive:
+    """Never touches the database."""
+    return Alive(status="alive")
+
+
+@router.get(
+    "/readyz",
+    operation_id="isReady",
+    summary="Can the service do its work",
+    responses={503: {"model": Readiness, "description": "Not ready; `checks` says why"}},
+)
+async def is_ready(request: Request, response: Response) -> Readiness:
+    """Database reachable, isolation level, table engines, migrations at head."""
+    probe: Probe = request.app.state.probe
+    checks = await probe.look()
+    ready = all(check.ok for check in checks)
+    if not ready:
+        response.status_code = 503
+    results = [CheckResult(**asdict(check)) for check in checks]
+    return Readiness(status="ready" if ready else "not ready", checks=results)

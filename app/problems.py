@@ -1,0 +1,166 @@
+"""Errors as answers: `application/problem+json` (RFC 9457), and what OpenAPI says of them."""
+
+import logging
+from typing import Any, NotRequired
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import iter_route_contexts
+from starlette.exceptions import HTTPException
+from starlette.routing import Match
+from typing_extensions import TypedDict
+
+from app import errors
+from app.errors import AppError, FieldError
+
+log = logging.getLogger(__name__)
+
+MEDIA_TYPE = "application/problem+json"
+EXAMPLE_REQUEST_ID = "0193b0a2-7c5f-7d31-9b1e-5f0f6a1d2c3b"
+
+
+class Problem(TypedDict):
+    """An error. `code` is stable; `detail` is for people."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    detail: str
+    instance: str
+    request_id: str
+    errors: NotRequired[list[FieldError]]
+    limit: NotRequired[int]
+    used: NotRequired[int]
+    devices: NotRequired[str]
+
+
+class ProblemResponse(JSONResponse):
+    media_type = MEDIA_TYPE
+
+
+def problem(error: AppError, instance: str, request_id: str) -> dict[str, Any]:
+    return {
+        "type": f"/problems/{error.code}",
+        "title": error.title,
+        "status": error.status,
+        "code": error.code,
+        "detail": error.detail,
+        "instance": instance,
+        "request_id": request_id,
+        **error.facts,
+    }
+
+
+def answer(request: Request, error: AppError) -> ProblemResponse:
+    request_id = request.state.request_id
+    body = problem(error, request.url.path, request_id)
+    return ProblemResponse(body, error.status, {**error.headers, "X-Request-ID": request_id})
+
+
+def install(app: FastAPI) -> None:
+    """Answer with a problem document whatever goes wrong, the framework's own errors included."""
+    app.add_exception_handler(AppError, _answer_app_error)
+    app.add_exception_handler(RequestValidationError, _answer_validation_error)
+    app.add_exception_handler(HTTPException, _answer_framework_error)
+    app.add_exception_handler(Exception, _answer_bug)
+
+
+async def _answer_app_error(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, AppError)  # noqa: S101 - it was registered for this type
+    return answer(request, error)
+
+
+async def _answer_validation_error(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - it was registered for this type
+    found = error.errors()
+    for one in found:
+        if one["type"] == "json_invalid":
+            reason = one.get("ctx", {}).get("error", "it cannot be parsed")
+            return answer(request, errors.MalformedJson(f"The body is not JSON: {reason}."))
+    return answer(request, errors.InvalidRequest([_field_error(one) for one in found]))
+
+
+def _field_error(error: Any) -> FieldError:
+    """Where and why. The value itself is not repeated: it may be large, or a secret in the wrong place."""
+    location, *path = error["loc"]
+    pointer = "#" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+    return {
+        "detail": error["msg"].removeprefix("Value error, "),
+        "location": location,
+        "pointer": pointer,
+    }
+
+
+async def _answer_framework_error(request: Request, error: Exception) -> ProblemResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - it was registered for this type
+    if isinstance(error.__cause__, AppError):  # FastAPI wraps whatever ended the reading of a body
+        return answer(request, error.__cause__)
+    if error.status_code == errors.NotFound.status:
+        return answer(request, errors.NotFound())
+    if error.status_code == errors.MethodNotAllowed.status:
+        return answer(request, errors.MethodNotAllowed(request.method, _allowed_methods(request)))
+    if error.status_code == errors.MalformedJson.status:
+        return answer(request, errors.MalformedJson("The body cannot be parsed as JSON in UTF-8."))
+    log.error("The framework raised an error that has no problem of its own", exc_info=error)
+    return answer(request, errors.InternalError())
+
+
+def _allowed_methods(request: Request) -> str:
+    """Those of all routes at this path (RFC 9110, section 10.2.1); the router names only its first one's."""
+    methods: set[str] = set()
+    for route in iter_route_contexts(request.app.routes):
+        match, _ = route.matches(request.scope)
+        if match is not Match.NONE:
+            methods |= route.methods or set()
+    return ", ".join(sorted(methods))
+
+
+async def _answer_bug(request: Request, error: Exception) -> ProblemResponse:
+    """A bare 500. The server logs the traceback after this."""
+    log.error("Request %s failed by a fault of the service: %r", request.state.request_id, error)
+    return answer(request, errors.InternalError())
+
+
+DEVICE_NOT_FOUND = errors.DeviceNotFound(42, "3f6c1a50-phone")
+DEVICE_LIMIT_REACHED = errors.DeviceLimitReached(42, limit=3, used=3)
+PRECONDITION_FAILED = errors.PreconditionFailed(2)
+OF_A_BODY: tuple[AppError, ...] = (
+    errors.MalformedJson("The body is not JSON: Expecting value."),
+    errors.BodyTooLarge(65_536),
+    errors.UnsupportedMediaType(),
+)
+_ALWAYS: tuple[AppError, ...] = (
+    errors.Unauthenticated(),
+    errors.InvalidRequest(
+        [{"detail": "String should have at most 100 characters", "location": "body", "pointer": "#/name"}]
+    ),
+    errors.InternalError(),
+    errors.Contention(),
+    errors.Overloaded(),
+    errors.DatabaseUnavailable(),
+)
+
+
+def answers(*examples: AppError) -> dict[int | str, dict[str, Any]]:
+    """For a route's `responses=`: its own errors, each by an example, and those of every route under /v1."""
+    responses: dict[int | str, dict[str, Any]] = {}
+    for example in (*examples, *_ALWAYS):
+        response = responses.setdefault(example.status, _response(example))
+        response["content"][MEDIA_TYPE]["examples"][example.code] = {
+            "value": problem(example, "/v1/users/42/devices", EXAMPLE_REQUEST_ID)
+        }
+    return responses
+
+
+def _response(error: AppError) -> dict[str, Any]:
+    headers = {
+        name: {"schema": {"type": "string"}, "example": value} for name, value in error.headers.items()
+    }
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {
+        "description": error.title,
+        "headers": headers,
+        "content": {MEDIA_TYPE: {"schema": schema, "examples": {}}},
+    }

@@ -1,0 +1,139 @@
+"""Settings: one frozen object, read once from the environment (prefix `CUPO_`)."""
+
+import os
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+PREFIX = "CUPO_"
+# Read by scripts and tests, not by the service.
+NOT_SETTINGS = frozenset({"CUPO_TEST_DATABASE_URL"})
+SUPPORTED_DATABASES = ("mysql+pymysql", "mariadb+pymysql", "sqlite")
+
+
+class BadSettings(Exception):
+    """The environment does not describe a service that can start; its text is one line per mistake."""
+
+
+def _supported(value: SecretStr) -> SecretStr:
+    try:
+        driver = make_url(value.get_secret_value()).drivername
+    except ArgumentError:
+        raise ValueError("is not a database URL such as mysql+pymysql://app:secret@db:3306/cupo") from None
+    if driver not in SUPPORTED_DATABASES:
+        raise ValueError(f"starts with {driver!r}; use one of {', '.join(SUPPORTED_DATABASES)}")
+    return value
+
+
+def _long_enough(value: SecretStr) -> SecretStr:
+    if not 16 <= len(value.get_secret_value()) <= 256 or not value.get_secret_value().isascii():
+        raise ValueError("must be 16 to 256 ASCII characters")
+    return value
+
+
+class Settings(BaseSettings):
+    """Everything that can be set. Durations are in seconds; each name carries its unit."""
+
+    model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, extra="forbid")
+
+    database_url: Annotated[SecretStr, AfterValidator(_supported)] = Field(
+        default=SecretStr("sqlite:///var/cupo.db"),
+        description="Where devices are kept: `mysql+pymysql://user:password@host:3306/name` (MySQL and "
+        "MariaDB), or a SQLite file for one machine.",
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8000, ge=1, le=65535, description="Port to listen on.")
+    workers: int = Field(default=1, ge=1, le=256, description="Processes that serve calls.")
+    default_device_limit: int = Field(
+        default=3, ge=0, le=10_000, description="Devices that a user may have; 0 refuses every new one."
+    )
+    root_key: Annotated[SecretStr, AfterValidator(_long_enough)] | None = Field(
+        default=None,
+        description="The bearer key of `/v1`, 16 to 256 ASCII characters. Only the embedded default makes "
+        "one by itself; any other database needs it set.",
+    )
+    database_pool_size: int = Field(
+        default=10,
+        ge=1,
+        le=1000,
+        description="Database connections of each process, and calls that it works on at once.",
+    )
+    database_pool_wait_seconds: float = Field(
+        default=3.0,
+        gt=0,
+        le=60,
+        description="How long a call waits for a free connection before 503 `overloaded`.",
+    )
+    database_connect_timeout_seconds: int = Field(
+        default=3, ge=1, le=60, description="How long a new database connection may take."
+    )
+    lock_budget_seconds: float = Field(
+        default=5.0,
+        ge=2,
+        le=60,
+        description="Time for a call's whole transaction, runs again included, before 503 `contention`.",
+    )
+    lock_wait_seconds: int = Field(
+        default=3, ge=1, le=50, description="`innodb_lock_wait_timeout` of the service's sessions."
+    )
+    contention_retries: int | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="Runs again after a deadlock, a lock wait or a lost connection. "
+        "Unset: 5, or 12 where several nodes write.",
+    )
+    idle_transaction_seconds: int = Field(
+        default=10,
+        ge=5,
+        le=600,
+        description="The database ends a session that hangs this long inside a transaction (MariaDB).",
+    )
+    idle_connection_seconds: int = Field(
+        default=60,
+        ge=30,
+        le=28_800,
+        description="`wait_timeout`: the database ends a session that is idle this long, on MySQL also one "
+        "that hangs while it holds a lock.",
+    )
+    multi_writer: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Whether several database nodes take writes (Galera, Group Replication); `auto` asks the "
+        "server.",
+    )
+
+    @property
+    def url(self) -> URL:
+        return make_url(self.database_url.get_secret_value())
+
+    @property
+    def is_embedded(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Settings from the environment, where `overrides` win; anything wrong raises BadSettings.
+
+    A `CUPO_` name that is no setting is refused: a typo would otherwise leave a default in force unseen.
+    """
+    known = {PREFIX + name.upper() for name in Settings.model_fields} | NOT_SETTINGS
+    unknown = sorted(
+        name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known
+    )
+    if unknown:
+        raise BadSettings("\n".join(f"{name}: is not a setting of Cupo" for name in unknown))
+    try:
+        return Settings(**overrides)
+    except ValidationError as invalid:
+        raise BadSettings("\n".join(_complaint(error) for error in invalid.errors())) from None
+
+
+def _complaint(error: Any) -> str:
+    """One line that names the variable, and never shows a secret's value."""
+    name = PREFIX + str(error["loc"][0]).upper()
+    reason = error["msg"].removeprefix("Value error, ")
+    shown = "" if name in {"CUPO_ROOT_KEY", "CUPO_DATABASE_URL"} else f" (given: {error['input']!r})"
+    return f"{name}: {reason}{shown}"
