@@ -51,7 +51,7 @@ class CommitUncertain(Exception):
     """COMMIT failed, so the transaction was committed or not. `result` is what it would have given."""
 
     def __init__(self, result: Any, cause: DBAPIError) -> None:
-        super().__init__(f"at COMMIT: {cause}")
+        super().__init__(f"at COMMIT: {cause.orig}")
         self.result = result
         self.cause = cause
 
@@ -187,11 +187,12 @@ class Database:
         """Wait with full jitter before the next run, or raise the failure's answer if there can be none."""
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (runs - 1))
         pause_seconds = random.uniform(0, longest)  # noqa: S311 - spreads load, guards no secret
+        reason = error.orig if isinstance(error, DBAPIError) else error
         in_time = time.monotonic() + pause_seconds + SHORTEST_RUN_SECONDS <= ends_at
         if not (failure.run_again and runs <= self._most_retries() and in_time):
-            log.error("Gave up after run %d: %s", runs, error)
+            log.error("Gave up after run %d: %s", runs, reason)
             raise failure.answer from error
-        log.warning("Run %d failed, the transaction runs again: %s", runs, error)
+        log.warning("Run %d failed, the transaction runs again: %s", runs, reason)
         time.sleep(pause_seconds)
 
     def _most_retries(self) -> int:

@@ -11,6 +11,8 @@ from sqlalchemy.exc import ArgumentError
 PREFIX = "CUPO_"
 # Read by scripts and tests, not by the service.
 NOT_SETTINGS = frozenset({"CUPO_TEST_DATABASE_URL"})
+# Each connection would get a database of its own.
+_NO_FILE = (None, "", ":memory:")
 SUPPORTED_DATABASES = ("mysql+pymysql", "mariadb+pymysql", "sqlite")
 
 
@@ -20,17 +22,26 @@ class BadSettings(Exception):
 
 def _supported(value: SecretStr) -> SecretStr:
     try:
-        driver = make_url(value.get_secret_value()).drivername
-    except ArgumentError:
+        url = make_url(value.get_secret_value())
+    except (ArgumentError, ValueError):  # ValueError: its port is no number
         raise ValueError("is not a database URL such as mysql+pymysql://app:secret@db:3306/cupo") from None
-    if driver not in SUPPORTED_DATABASES:
-        raise ValueError(f"starts with {driver!r}; use one of {', '.join(SUPPORTED_DATABASES)}")
+    if url.drivername not in SUPPORTED_DATABASES:
+        raise ValueError(f"starts with {url.drivername!r}; use one of {', '.join(SUPPORTED_DATABASES)}")
+    if url.drivername != "sqlite" and not url.database:
+        raise ValueError("names no database; put its name last: mysql+pymysql://app:secret@db:3306/cupo")
+    if url.drivername == "sqlite" and (url.database in _NO_FILE or url.host or url.query):
+        raise ValueError("must name a file that all connections share, such as sqlite:///var/cupo.db")
     return value
 
 
-def _long_enough(value: SecretStr) -> SecretStr:
-    if not 16 <= len(value.get_secret_value()) <= 256 or not value.get_secret_value().isascii():
-        raise ValueError("must be 16 to 256 ASCII characters")
+def is_fit_for_a_key(text: str) -> bool:
+    """Long enough to be a secret, and such that an Authorization header carries it unchanged."""
+    return 16 <= len(text) <= 256 and text.isascii() and text.isprintable() and text == text.strip()
+
+
+def _fit(value: SecretStr) -> SecretStr:
+    if not is_fit_for_a_key(value.get_secret_value()):
+        raise ValueError("must be 16 to 256 printable ASCII characters, with no space at either end")
     return value
 
 
@@ -50,9 +61,9 @@ class Settings(BaseSettings):
     default_device_limit: int = Field(
         default=3, ge=0, le=10_000, description="Devices that a user may have; 0 refuses every new one."
     )
-    root_key: Annotated[SecretStr, AfterValidator(_long_enough)] | None = Field(
+    root_key: Annotated[SecretStr, AfterValidator(_fit)] | None = Field(
         default=None,
-        description="The bearer key of `/v1`, 16 to 256 ASCII characters. Only the embedded default makes "
+        description="The bearer key of `/v1`, 16 to 256 printable ASCII characters. Only the embedded default makes "
         "one by itself; any other database needs it set.",
     )
     database_pool_size: int = Field(
@@ -94,7 +105,7 @@ class Settings(BaseSettings):
     )
     idle_connection_seconds: int = Field(
         default=60,
-        ge=30,
+        ge=5,
         le=28_800,
         description="`wait_timeout`: the database ends a session that is idle this long, on MySQL also one "
         "that hangs while it holds a lock.",

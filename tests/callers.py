@@ -1,8 +1,10 @@
 """Many calls at once: all of them stand ready before the first is sent."""
 
 import asyncio
+import ssl
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 import httpx
@@ -30,25 +32,57 @@ def at_once(service: Service, calls: Sequence[Call]) -> list[httpx.Response]:
     return in_rounds(service, [calls])[0]
 
 
-def in_rounds(service: Service, rounds: Iterable[Sequence[Call]]) -> list[list[httpx.Response]]:
+def in_rounds(service: Service, rounds: Sequence[Sequence[Call]]) -> list[list[httpx.Response]]:
     """`at_once` for each of the rounds, over the same connections."""
     return asyncio.run(_in_rounds(service, rounds))
 
 
-async def _in_rounds(service: Service, rounds: Iterable[Sequence[Call]]) -> list[list[httpx.Response]]:
-    async with service.async_client() as client:
-        return [await _at_once(client, calls) for calls in rounds]
+async def _in_rounds(service: Service, rounds: Sequence[Sequence[Call]]) -> list[list[httpx.Response]]:
+    async with _callers(service, max(map(len, rounds))) as callers:
+        return [await _at_once(callers[: len(calls)], calls) for calls in rounds]
 
 
-async def _at_once(client: httpx.AsyncClient, calls: Sequence[Call]) -> list[httpx.Response]:
+async def _at_once(callers: list[httpx.AsyncClient], calls: Sequence[Call]) -> list[httpx.Response]:
     barrier = asyncio.Barrier(len(calls))
 
-    async def send(call: Call) -> httpx.Response:
-        await client.get("/livez")
+    async def send(caller: httpx.AsyncClient, call: Call) -> httpx.Response:
         await barrier.wait()
-        return await client.request(call.method, call.path, json=call.json)
+        return await caller.request(call.method, call.path, json=call.json)
 
-    return await asyncio.gather(*(send(call) for call in calls))
+    return await asyncio.gather(*map(send, callers, calls))
+
+
+@asynccontextmanager
+async def _callers(service: Service, number: int) -> AsyncIterator[list[httpx.AsyncClient]]:
+    """Clients of one warm connection each: a pool of many would spend more time on itself than on calls."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used, and costly to make for each client
+    async with AsyncExitStack() as stack:
+        clients = [
+            httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=60, verify=tls)
+            for _ in range(number)
+        ]
+        for client in clients:
+            await stack.enter_async_context(client)
+        await asyncio.gather(*(client.get("/livez") for client in clients))
+        yield clients
+
+
+def by_many(service: Service, calls: Sequence[Call], callers: int) -> list[httpx.Response]:
+    """The answers in the order of the calls; each caller takes the next call as soon as it has its answer."""
+    return asyncio.run(_by_many(service, calls, callers))
+
+
+async def _by_many(service: Service, calls: Sequence[Call], number: int) -> list[httpx.Response]:
+    answers: dict[int, httpx.Response] = {}
+    waiting = iter(enumerate(calls))
+
+    async def work(caller: httpx.AsyncClient) -> None:
+        for place, call in waiting:
+            answers[place] = await caller.request(call.method, call.path, json=call.json)
+
+    async with _callers(service, number) as callers:
+        await asyncio.gather(*map(work, callers))
+    return [answers[place] for place in range(len(calls))]
 
 
 def one_by_one(service: Service, calls: Iterable[Call]) -> list[httpx.Response]:

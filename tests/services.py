@@ -34,10 +34,6 @@ class Service:
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, headers=self.headers, timeout=30)
 
-    def async_client(self) -> httpx.AsyncClient:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=60, limits=limits)
-
 
 def free_port() -> int:
     with socket.socket() as listener:
@@ -52,7 +48,7 @@ def running_service(
 ) -> Iterator[Service]:
     """`cupo serve` with `settings` (names without CUPO_), or uvicorn with another `application`.
 
-    Its output goes to a file in `folder`. Ends with SIGTERM; a service that does not end by it fails the test.
+    Its output goes to a file in `folder`. Ends by SIGTERM; one that does not end by it fails the test.
     """
     port = free_port()
     log = folder / f"service-{port}.log"

@@ -1,7 +1,9 @@
 """The use cases. Each is one transaction, run by `Database.transact`, maybe more than once."""
 
 import datetime
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from app.db import Tx, uncertain_result
 from app.devices import queries
@@ -50,10 +52,17 @@ def _registered_by_this_call(tx: Tx, known: Device) -> Registered | None:
 
 
 def _refreshed(tx: Tx, known: Device, at: datetime.datetime, new: NewDevice, quota: Quota) -> Registered:
-    changes = {name: value for name, value in new.given_fields().items() if getattr(known, name) != value}
+    changes = {
+        name: value for name, value in new.given_fields().items() if not _same(getattr(known, name), value)
+    }
     revision = known.revision + 1 if changes else known.revision
     device = queries.update_device(tx, known, {**changes, "last_seen_at": at, "revision": revision})
     return Registered(device=device, quota=quota, created=False)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """As JSON: Python's own comparison would take 1, 1.0 and true for one value."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
 def revoke(tx: Tx, user_id: int, device_id: str, precondition: Precondition) -> bool:

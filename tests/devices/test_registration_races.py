@@ -1,6 +1,5 @@
 """The limit under calls that arrive at once, on a real server, with real commits."""
 
-import asyncio
 import random
 import threading
 from collections import Counter
@@ -8,11 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
 import pytest
 from sqlalchemy import Engine, text
 
-from tests.callers import Call, at_once, in_rounds, one_by_one, register, revoke, statuses
+from tests.callers import Call, at_once, by_many, in_rounds, one_by_one, register, revoke, statuses
 from tests.servers import Server, counted_deadlocks
 from tests.services import Service, running_service
 
@@ -180,7 +178,7 @@ def test_2000_mixed_calls_on_4_workers_never_pass_the_limit_at_any_moment(
         running_service(database_url, folder, workers=4, default_device_limit=LIMIT) as service,
         watched(auditor, users, LIMIT) as over,
     ):
-        answers = asyncio.run(_all(service, calls, concurrency=60))
+        answers = by_many(service, calls, callers=60)
     assert over == []
     assert set(statuses(answers)) == {200, 201, 204, 404, 409}
     registered: Counter[int] = Counter()
@@ -190,14 +188,3 @@ def test_2000_mixed_calls_on_4_workers_never_pass_the_limit_at_any_moment(
     assert {user: len(devices_of(auditor, user)) for user in users} == {
         user: registered[user] for user in users
     }
-
-
-async def _all(service: Service, calls: list[Call], concurrency: int) -> list[httpx.Response]:
-    room = asyncio.Semaphore(concurrency)
-    async with service.async_client() as client:
-
-        async def send(call: Call) -> httpx.Response:
-            async with room:
-                return await client.request(call.method, call.path, json=call.json)
-
-        return await asyncio.gather(*(send(call) for call in calls))

@@ -1,0 +1,109 @@
+"""What goes over the wire: the lock protocol costs no round trip that it does not need."""
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from app.db import Database
+from app.devices import service
+from app.devices.schemas import NewDevice
+from app.errors import DeviceLimitReached
+from app.etags import Precondition
+from app.quotas import queries as quotas
+from app.settings import load_settings
+from tests.proxy import Proxy, proxied
+from tests.services import ROOT_KEY
+
+pytestmark = pytest.mark.locking
+
+LIMIT = 2
+
+
+class Wire:
+    """A database behind a proxy, and what each transaction sent."""
+
+    def __init__(self, proxy: Proxy, database: Database) -> None:
+        self._proxy = proxy
+        self.db = database
+
+    def sent(self, work: Callable[..., object], *args: object) -> list[str]:
+        """The statements of one transaction, each by its first words."""
+        self._proxy.statements.clear()
+        with suppress(DeviceLimitReached):
+            self.db.transact(work, *args)
+        return [_kind(statement) for statement in self._proxy.statements]
+
+
+def _kind(statement: str) -> str:
+    if "FOR UPDATE" in statement:
+        return "LOCK"
+    if re.search(r"SET version=\(?device_registration_locks.version \+ 1", statement):
+        return "LOCK BY WRITE"
+    return (
+        " ".join(statement.split()[:2]) if statement.startswith("INSERT") else statement.split(maxsplit=1)[0]
+    )
+
+
+@pytest.fixture(params=["off", "on"])
+def wire(request: pytest.FixtureRequest, database_url: str) -> Iterator[Wire]:
+    with proxied(database_url) as (proxy, url):
+        settings = load_settings(
+            database_url=url, root_key=ROOT_KEY, database_pool_size=1, multi_writer=request.param
+        )
+        database = Database(settings)
+        database.transact(quotas.count_devices, 1)  # the first connection also asks what the server is
+        yield Wire(proxy, database)
+        database.close()
+
+
+@pytest.fixture
+def lock(request: pytest.FixtureRequest) -> str:
+    return "LOCK BY WRITE" if request.node.callspec.params["wire"] == "on" else "LOCK"
+
+
+def test_a_user_who_has_registered_before_costs_four_statements_commit_included(
+    wire: Wire, lock: str, new_user: Callable[[], int]
+) -> None:
+    user = new_user()
+    wire.sent(service.register, user, "a", NewDevice(), LIMIT)
+    assert wire.sent(service.register, user, "b", NewDevice(name="b"), LIMIT) == [
+        lock,
+        "SELECT",
+        "INSERT INTO",
+        "COMMIT",
+    ]
+
+
+def test_a_new_user_s_lock_row_is_made_in_a_transaction_of_its_own(
+    wire: Wire, lock: str, new_user: Callable[[], int]
+) -> None:
+    sent = wire.sent(service.register, new_user(), "a", NewDevice(), LIMIT)
+    assert sent[:4] == [lock, "ROLLBACK", "INSERT IGNORE", "COMMIT"]
+    assert sent[4:] == [lock, "SELECT", "INSERT INTO", "COMMIT"]
+
+
+def test_a_refusal_is_rolled_back(wire: Wire, lock: str, new_user: Callable[[], int]) -> None:
+    user = new_user()
+    for device in ("a", "b"):
+        wire.sent(service.register, user, device, NewDevice(), LIMIT)
+    assert wire.sent(service.register, user, "c", NewDevice(), LIMIT) == [lock, "SELECT", "ROLLBACK"]
+
+
+def test_a_known_device_costs_four_statements(wire: Wire, lock: str, new_user: Callable[[], int]) -> None:
+    user = new_user()
+    wire.sent(service.register, user, "a", NewDevice(), LIMIT)
+    assert wire.sent(service.register, user, "a", NewDevice(), LIMIT) == [lock, "SELECT", "UPDATE", "COMMIT"]
+
+
+def test_a_revocation_takes_the_lock_first(wire: Wire, lock: str, new_user: Callable[[], int]) -> None:
+    user = new_user()
+    wire.sent(service.register, user, "a", NewDevice(), LIMIT)
+    assert wire.sent(service.revoke, user, "a", Precondition()) == [lock, "SELECT", "DELETE", "COMMIT"]
+
+
+def test_reads_take_no_lock(wire: Wire, new_user: Callable[[], int]) -> None:
+    user = new_user()
+    wire.sent(service.register, user, "a", NewDevice(), LIMIT)
+    assert wire.sent(service.list_devices, user, None, 50, LIMIT) == ["SELECT", "SELECT", "COMMIT"]
