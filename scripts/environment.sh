@@ -77,9 +77,10 @@ install_packages() {
     may_install_packages || return
     printf 'Installing %s\n' "$*" >&2
     # One source that does not answer must not stop us while the others have the package.
-    as_root apt-get update -qq >&2 || true
+    as_root apt-get update -qq >/dev/null || true
     # Never at the price of a package that the machine has, as MariaDB's is of MySQL's.
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends --no-remove "$@" >&2
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends --no-remove "$@" \
+        >/dev/null
 }
 
 may_install_packages() {
