@@ -46,7 +46,8 @@ def compare(
     ] = None,
     lab_database: Annotated[str, typer.Option(help="Made for the run and dropped after it.")] = "cupo_lab",
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where compare.html and compare.json go.")
+        Path | None,
+        typer.Option("--output", "--out", metavar="DIR", help="Where compare.html and compare.json go."),
     ] = None,
     markdown_file: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="The tables for a README.")
@@ -80,7 +81,7 @@ def compare(
 
 
 def leave(words: str) -> NoReturn:
-    typer.echo(f"compare: {words}", err=True)
+    typer.echo(f"loadtest: {words}", err=True)
     raise typer.Exit(EXIT_BAD_USE)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadtest.compare.columns import (
@@ -15,7 +16,6 @@ from loadtest.compare.columns import (
     other_server,
     over_limit,
 )
-from loadtest.compare.page_style import STYLE
 from loadtest.compare.table import STEP_COLUMNS, STRATEGY_COLUMNS, conclusion, headline
 from loadtest.strategies import Phase
 
@@ -26,35 +26,49 @@ if TYPE_CHECKING:
     from loadtest.compare.measure import Measured, Result
     from loadtest.compare.run import LabReport
 
+TITLE = "Cupo load test: ways to guard the limit, under the same load"
+STYLE_SHEETS = (Path(__file__).parents[1] / "page.css", Path(__file__).with_name("page.css"))
+SIGNS = {"holds": "✓", "broken": "✕", "unproven": "?"}
 WHOLE = 100.0
 
 
 def page(report: LabReport) -> str:
-    verdict = "bad" if report.surprises or report.interrupted else "good"
-    title = "Ways to guard a limit, under the same load"
-    return "".join(
-        (
-            f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            '<link rel="icon" href="data:,">',
-            f"<style>{STYLE}</style></head><body><main><h1>{title}</h1>",
-            f'<div id="verdict" class="{verdict}">',
-            "".join(f"<p>{escape(words)}</p>" for words in conclusion(report)),
-            "</div>",
-            f"<p>{escape(headline(report))}</p><pre>{escape(report.command)}</pre>",
-            _strategy_table(report.results),
-            _plots([result for result in report.results if result.both]),
-            _reasons(report.results),
-            _step_table(report.shown) if report.shown else "",
-            "</main></body></html>",
-        )
+    """Looks as the report of a race does: the same style sheet, and what a comparison has besides."""
+    style = "".join(sheet.read_text(encoding="utf-8") for sheet in STYLE_SHEETS)
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{TITLE}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<link rel="icon" href="data:,"><style>{style}</style></head><body><main><h1>{TITLE}</h1>'
+        + _verdict(report)
+        + _section("Measured", _strategy_table(report.results))
+        + _plots([result for result in report.results if result.both])
+        + _section("Why", _reasons(report.results))
+        + (_section("Interleavings, step by step", _step_table(report.shown)) if report.shown else "")
+        + _section("The run", f"<p>{escape(headline(report))}</p><pre>{escape(report.command)}</pre>")
+        + "</main></body></html>\n"
     )
 
 
-def _table(titles: Iterable[str], rows: Iterable[str]) -> str:
-    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
+def _verdict(report: LabReport) -> str:
+    kind = "broken" if report.surprises else "unproven" if report.interrupted else "holds"
+    first, *others = conclusion(report)
+    rest = "".join(f"<li>{escape(words)}</li>" for words in others)
     return (
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>'
+        f'<div class="verdict {kind}" id="verdict" role="status">'
+        f"<strong>{SIGNS[kind]} {escape(first)}</strong><ul>{rest}</ul></div>"
+    )
+
+
+def _section(title: str, body: str) -> str:
+    return f"<section><h2>{title}</h2>{body}</section>"
+
+
+def _table(titles: Iterable[str], rows: Iterable[str], kind: str = "") -> str:
+    head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
+    lines = "".join(rows)
+    return (
+        f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{lines}</tbody></table></div>"
     )
 
 
@@ -77,7 +91,7 @@ def _strategy_row(result: Result) -> str:
 def _badge(observed: str, *, surprising: bool) -> str:
     """Told by its mark and its word as well as by its colour."""
     kind = observed.partition(":")[0]
-    mark = {"holds": "✓", "breaks": "✗"}.get(kind, "○")
+    mark = {"holds": "✓", "breaks": "✕"}.get(kind, "○")
     known = kind if kind in ("holds", "breaks") else "other"
     note = " – not as expected" if surprising else ""  # noqa: RUF001  # a dash between words
     return f'<span class="badge {known}">{mark} {escape(observed + note)}</span>'
@@ -110,17 +124,17 @@ PLOTS = (
     ("Users over the limit", "less is better", tuple(_over_limit(phase) for phase in Phase)),
     ("Duplicates", "rows too many; less is better", (_of_both("duplicates", lambda both: both.duplicates),)),
     (
+        "Throughput",
+        "calls per second; more is better",
+        (_of_both("calls/s", lambda both: both.calls_per_second),),
+    ),
+    (
         "Deadlocks and retries per 1,000 calls",
         "less is better",
         (
             _of_both("deadlocks (1213)", lambda both: both.per_thousand(both.deadlocks)),
             _of_both("retries", lambda both: both.per_thousand(both.retries)),
         ),
-    ),
-    (
-        "Throughput",
-        "calls per second; more is better",
-        (_of_both("calls/s", lambda both: both.calls_per_second),),
     ),
     (
         "Latency",
@@ -134,22 +148,18 @@ PLOTS = (
 
 
 def _plots(results: Sequence[Result]) -> str:
-    return (
-        f'<section class="plots">{"".join(_plot(results, *plot) for plot in PLOTS)}</section>'
-        if results
-        else ""
-    )
+    plots = "".join(_plot(results, *plot) for plot in PLOTS)
+    return _section("Compared", f'<div class="plots">{plots}</div>') if results else ""
 
 
 def _plot(results: Sequence[Result], title: str, note: str, series: Sequence[Series]) -> str:
-    longest = max((one.value(result) for result in results for one in series), default=0.0) or 1.0
+    longest = max(one.value(result) for result in results for one in series) or 1.0
     rows = "".join(_bars(result, series, longest) for result in results)
-    keys = "".join(
-        f'<span class="key s{place}">{escape(one.name)}</span>' for place, one in enumerate(series)
+    keys = "".join(f'<li><i class="s{place}"></i>{escape(one.name)}</li>' for place, one in enumerate(series))
+    key = f'<ul class="key">{keys}</ul>' if len(series) > 1 else ""
+    return (
+        f"<figure><figcaption><h3>{escape(title)}</h3><p>{escape(note)}</p>{key}</figcaption>{rows}</figure>"
     )
-    legend = f'<p class="legend">{keys}</p>' if len(series) > 1 else ""
-    caption = f"<h2>{escape(title)}</h2><p>{escape(note)}</p>{legend}"
-    return f"<figure><figcaption>{caption}</figcaption>{rows}</figure>"
 
 
 def _bars(result: Result, series: Sequence[Series], longest: float) -> str:
@@ -158,7 +168,7 @@ def _bars(result: Result, series: Sequence[Series], longest: float) -> str:
         f"<b>{escape(one.text(result))}</b></span>"
         for place, one in enumerate(series)
     )
-    broken = "" if result.observed == "holds" else '<abbr title="lets users past the limit"> ✗</abbr>'
+    broken = "" if result.observed == "holds" else '<abbr title="lets users past the limit"> ✕</abbr>'
     name = f'<span class="name">{escape(result.strategy.name)}{broken}</span>'
     return f'<div class="row">{name}<span>{bars}</span></div>'
 
@@ -170,7 +180,7 @@ def _reasons(results: Sequence[Result]) -> str:
         f"<dd><strong>{_coded(result.strategy.what)}</strong> {_coded(result.strategy.why)}</dd>"
         for result in results
     )
-    return f"<h2>Why</h2><dl>{said}</dl>"
+    return f'<dl class="why">{said}</dl>'
 
 
 def _coded(text: str) -> str:
@@ -187,4 +197,4 @@ def _step_table(shown: Sequence[Shown]) -> str:
         f"<td>{escape(one.seen)}</td></tr>"
         for one in shown
     )
-    return f"<h2>Interleavings, step by step</h2>{_table(STEP_COLUMNS, rows)}"
+    return _table(STEP_COLUMNS, rows, "steps")

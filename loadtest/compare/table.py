@@ -56,7 +56,10 @@ def conclusion(report: LabReport) -> list[str]:
     not_run = [f"{result.strategy.name} was not run: {result.not_run}" for result in report.not_run]
     if report.interrupted:
         not_run.append(f"Interrupted: {len(report.results)} strategies done.")
-    return [*(report.surprises or ["Every strategy that was run behaved as expected."]), *not_run]
+    done = len(report.results) - len(report.not_run)
+    played = sum(shown.observed is not None for shown in report.shown)
+    as_expected = f"As expected: all {done} strategies and {played} interleavings that were run."
+    return [*(report.surprises or [as_expected]), *not_run]
 
 
 def _style(result: Result) -> str:

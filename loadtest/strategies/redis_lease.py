@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from redis import Redis
 
 LEASE_MILLISECONDS = 10_000
-POLL_SECONDS = (0.001, 0.010)
+POLL_SECONDS = (0.001, 0.010)  # generous: the lock of redis-py asks every 100 ms
 KEYS = "cupo_lab:"
 
 IF_OWNER = "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end "
