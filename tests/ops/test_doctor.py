@@ -1,0 +1,156 @@
+"""`cupo doctor` and `/readyz` name what does not hold."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.migrations import migrate
+from app.settings import Settings, load_settings
+from tests.callers import one_by_one, register
+from tests.proxy import Proxy, proxied
+from tests.servers import Server, fresh_database
+from tests.services import ROOT_KEY, running_service
+
+pytestmark = pytest.mark.locking
+
+
+@pytest.fixture
+def own(server: Server) -> Iterator[Settings]:
+    """A migrated database that the test may spoil."""
+    with fresh_database(server, "cupo_test_doctor") as url:
+        settings = load_settings(database_url=url, root_key=ROOT_KEY)
+        migrate(settings)
+        yield settings
+
+
+def doctor(database_url: str, **settings: str) -> tuple[int, dict[str, str]]:
+    """The exit status, and the checks that failed with what was found."""
+    environment = os.environ | {"CUPO_DATABASE_URL": database_url, "CUPO_ROOT_KEY": ROOT_KEY} | settings
+    command = [sys.executable, "-m", "app", "doctor", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - our own command
+    report = json.loads(done.stdout)
+    failed = {check["name"]: check["found"] for check in report["checks"] if not check["ok"]}
+    assert report["ok"] == (not failed) == (done.returncode == 0), done.stderr
+    return done.returncode, failed
+
+
+def not_ready(database_url: str, folder: Path) -> dict[str, str]:
+    """What /readyz names, of a service that starts and then may serve nothing."""
+    with running_service(database_url, folder) as service:
+        answer = httpx.get(f"{service.url}/readyz")
+        failed = {check["name"]: check["found"] for check in answer.json()["checks"] if not check["ok"]}
+        assert answer.status_code == (503 if failed else 200)
+    return failed
+
+
+def url_of(settings: Settings) -> str:
+    return settings.database_url.get_secret_value()
+
+
+def test_nothing_is_wrong_with_a_database_that_was_migrated(own: Settings, folder: Path) -> None:
+    assert doctor(url_of(own)) == (0, {})
+    assert not_ready(url_of(own), folder) == {}
+
+
+def test_the_table_names_each_check(own: Settings) -> None:
+    environment = os.environ | {"CUPO_DATABASE_URL": url_of(own), "CUPO_ROOT_KEY": ROOT_KEY, "COLUMNS": "120"}
+    command = [sys.executable, "-m", "app", "doctor"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - our own command
+    assert done.returncode == 0
+    for name in (
+        "reachable",
+        "version",
+        "isolation",
+        "engine of devices",
+        "engine of device_registration_locks",
+        "migrations",
+        "binlog_format",
+        "innodb_lock_wait_timeout",
+        "wait_timeout",
+        "grants on devices",
+        "grants on device_registration_locks",
+        "row lock",
+    ):
+        assert name in done.stdout
+
+
+def test_a_session_that_says_repeatable_read_is_refused_by_name(own: Settings, folder: Path) -> None:
+    def falsify(payload: bytes) -> bytes:
+        """Isolation level number 2 is REPEATABLE READ; spaces keep the packet's length."""
+        return payload.replace(b"'READ-COMMITTED'", b"2".ljust(16))
+
+    with proxied(url_of(own)) as (proxy, url):
+        proxy.rewrite = falsify
+        status, failed = doctor(url)
+        assert status == 1
+        assert "REPEATABLE-READ" in failed["isolation"]
+        assert "REPEATABLE-READ" in not_ready(url, folder)["isolation"]
+        assert registered_through(proxy, url, folder) == "database_unavailable"
+
+
+def registered_through(proxy: Proxy, url: str, folder: Path) -> str:
+    with running_service(url, folder) as service:
+        proxy.statements.clear()
+        answer = one_by_one(service, [register(1, "a")])[0]
+    assert not any("INSERT" in statement for statement in proxy.statements)
+    code: str = answer.json()["code"]
+    return code
+
+
+def test_a_myisam_lock_table_is_refused_by_name(server: Server, own: Settings, folder: Path) -> None:
+    with server.admin_connection("cupo_test_doctor") as admin:
+        admin.exec_driver_sql("ALTER TABLE device_registration_locks ENGINE = MyISAM")
+    status, failed = doctor(url_of(own))
+    assert status == 1
+    assert failed == {"engine of device_registration_locks": "MyISAM", "row lock": "does not block"}
+    assert not_ready(url_of(own), folder) == {"engine of device_registration_locks": "MyISAM"}
+
+
+def test_a_schema_that_is_not_at_head_is_refused_by_name(own: Settings, folder: Path) -> None:
+    migrate(own, "base")
+    status, failed = doctor(url_of(own))
+    assert status == 1
+    assert failed["migrations"] == "none"
+    assert not_ready(url_of(own), folder)["migrations"] == "none"
+
+
+def test_an_account_that_may_only_read_is_refused_by_name(server: Server, own: Settings) -> None:
+    if not server.is_private:
+        pytest.fail("needs a private server, to make an account on it")
+    with server.admin_connection() as admin:
+        admin.exec_driver_sql("DROP USER IF EXISTS 'reader'@'%%'")
+        admin.exec_driver_sql("CREATE USER 'reader'@'%%' IDENTIFIED BY 'reader'")
+        admin.exec_driver_sql("GRANT SELECT ON cupo_test_doctor.* TO 'reader'@'%%'")
+    status, failed = doctor(server.url(own.url.database or "", "reader", "reader"))
+    assert status == 1
+    assert failed["grants on devices"] == "no INSERT, UPDATE, DELETE"
+
+
+def test_a_binary_log_by_statement_is_refused_by_name(own: Settings) -> None:
+    with proxied(url_of(own)) as (proxy, url):
+        proxy.rewrite = _claim_statement_format
+        assert doctor(url) == (1, {"binlog_format": "STATEMENT"})
+
+
+def _claim_statement_format(payload: bytes) -> bytes:
+    """In place of the variables, have the server say what one that logs by statement would."""
+    asked = b"SHOW SESSION VARIABLES WHERE Variable_name IN ('log_bin', 'binlog_format')"
+    said = b"SELECT 'log_bin','ON' UNION ALL SELECT 'binlog_format','STATEMENT'"
+    return payload.replace(asked, said.ljust(len(asked)))
+
+
+def test_a_database_that_is_not_there_is_named_unreachable(own: Settings) -> None:
+    nowhere = own.url.set(port=1).render_as_string(hide_password=False)
+    assert doctor(nowhere) == (1, {"reachable": "error 2003"})
+
+
+def test_the_embedded_default_passes_too(tmp_path: Path) -> None:
+    settings = load_settings(database_url=f"sqlite:///{tmp_path}/cupo.db")
+    migrate(settings)
+    assert doctor(url_of(settings)) == (0, {})
