@@ -14,6 +14,7 @@ from rich.console import Console
 from loadtest import plan as plans
 from loadtest import record, report, runs
 from loadtest.client import Access
+from loadtest.compare.command import compare
 from loadtest.crew import Crew
 from loadtest.database import open_database
 from loadtest.errors import BadUse
@@ -159,6 +160,8 @@ def command_line(context: typer.Context, seed: int) -> str:
 def _targets(given: list[str] | None) -> tuple[str, ...]:
     return tuple(given or [DEFAULT_TARGET])
 
+
+app.command()(compare)
 
 if __name__ == "__main__":
     app()
