@@ -12,8 +12,8 @@ def encode(instant: datetime.datetime, key: str) -> str:
 def decode(cursor: str) -> tuple[datetime.datetime, str]:
     """What `encode` was given; ValueError where the text did not come from it."""
     try:
-        text = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True).decode()
-        instant, separator, key = text.partition("|")
+        decoded = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        instant, separator, key = decoded.decode("ascii").partition("|")
         after = datetime.datetime.fromisoformat(instant).replace(tzinfo=None)
     except (ValueError, binascii.Error):
         separator = ""
