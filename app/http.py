@@ -1,32 +1,35 @@
 """What the routes under `/v1` have in common: their database, their path parameters, their JSON bodies."""
 
+import json
+import re
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, NoReturn, TypedDict
 
 from fastapi import Depends, Path, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import AfterValidator, StringConstraints
+from pydantic import AfterValidator, WithJsonSchema
 
-from app.auth.principal import authenticate
+from app.auth.principal import authenticate, bearer
 from app.db import Database
 from app.devices.schemas import DeviceId
-from app.errors import InvalidRequest, UnsupportedMediaType
+from app.errors import InvalidRequest, MalformedJson, UnsupportedMediaType
 from app.settings import Settings
 
 LARGEST_USER_ID = 2**64 - 1
+USER_ID_PATTERN = "^[1-9][0-9]{0,19}$"
 
 
-def _in_range(digits: str) -> int:
-    if int(digits) > LARGEST_USER_ID:
-        raise ValueError(f"is above {LARGEST_USER_ID}")
+def _user_id(digits: str) -> int:
+    if not re.fullmatch(USER_ID_PATTERN, digits) or int(digits) > LARGEST_USER_ID:
+        raise ValueError(f"must be 1 … {LARGEST_USER_ID}, in decimal digits without leading zeros")
     return int(digits)
 
 
 UserIdInPath = Annotated[
     str,
-    StringConstraints(pattern=r"^[1-9][0-9]{0,19}$"),
-    AfterValidator(_in_range),
+    AfterValidator(_user_id),
+    WithJsonSchema({"type": "string", "pattern": USER_ID_PATTERN}),
     Path(description=f"1 … {LARGEST_USER_ID}, in decimal digits.", examples=["42"]),
 ]
 DeviceIdInPath = Annotated[DeviceId, Path(examples=["3f6c1a50-phone"])]
@@ -55,21 +58,59 @@ def refuse(location: Literal["path", "query", "header"], name: str) -> Iterator[
         raise InvalidRequest([{"detail": str(error), "location": location, "pointer": f"#/{name}"}]) from None
 
 
-class JsonRoute(APIRoute):
-    """A route whose body, where it has one, must say that it is JSON (415)."""
+class JsonRequest(Request):
+    """A request whose body is JSON as RFC 7493 (I-JSON) has it, so that no two readers can differ on it."""
+
+    async def json(self) -> Any:
+        """The body's value; MalformedJson (400) where Python's parser alone would be lenient or fail."""
+        try:
+            text = (await self.body()).decode("utf-8-sig")
+            return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
+        except json.JSONDecodeError as error:
+            raise MalformedJson(
+                f"The body is not JSON: {error.msg} at line {error.lineno} column {error.colno}."
+            ) from None
+        except UnicodeDecodeError as error:
+            raise MalformedJson(f"The body is not UTF-8: {error.reason} at byte {error.start}.") from None
+        except RecursionError:
+            raise MalformedJson("The body is nested too deeply.") from None
+        except ValueError:
+            raise MalformedJson("The body has a number of too many digits.") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise MalformedJson("The body has an object in which a key occurs twice.")
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedJson(f"The body is not JSON: {name} is no JSON value.")
+
+
+class GuardedRoute(APIRoute):
+    """A route that looks at the caller's key first (401), then whether its body says that it is JSON (415).
+
+    Not a dependency: FastAPI reads and parses the body before it asks any.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        if self.body_field is None:
-            return handle
 
-        async def handle_json(request: Request) -> Response:
-            media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if media_type != "application/json" and not media_type.endswith("+json"):
-                raise UnsupportedMediaType
-            return await handle(request)
+        async def handle_guarded(request: Request) -> Response:
+            await authenticate(request)
+            if self.body_field is not None:
+                _require_json(request)
+            return await handle(JsonRequest(request.scope, request.receive))
 
-        return handle_json
+        return handle_guarded
+
+
+def _require_json(request: Request) -> None:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not re.fullmatch(r"application/[\w.-]+\+json", media_type):
+        raise UnsupportedMediaType
 
 
 class RouterArguments(TypedDict):
@@ -77,5 +118,5 @@ class RouterArguments(TypedDict):
     dependencies: list[Any]
 
 
-# How each router under /v1 is made.
-V1 = RouterArguments(route_class=JsonRoute, dependencies=[Depends(authenticate)])
+# How each router under /v1 is made. The dependency only has OpenAPI say what GuardedRoute asks for.
+V1 = RouterArguments(route_class=GuardedRoute, dependencies=[Depends(bearer)])

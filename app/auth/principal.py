@@ -2,23 +2,21 @@
 
 import hashlib
 import hmac
-from typing import Annotated
 
-from fastapi import Depends, Request
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import Request
+from fastapi.security import HTTPBearer
 
 from app.errors import Unauthenticated
 
-_bearer = HTTPBearer(auto_error=False, description="The root key, `CUPO_ROOT_KEY`.")
+bearer = HTTPBearer(auto_error=False, description="The root key, `CUPO_ROOT_KEY`.")
 
 
-async def authenticate(
-    request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> None:
+async def authenticate(request: Request) -> None:
     """Let the root key pass; Unauthenticated (401) otherwise.
 
     Compares digests, in constant time, so that neither the key's text nor its length shows in the duration.
     """
+    credentials = await bearer(request)
     if credentials is None:
         raise Unauthenticated
     given = hashlib.sha256(credentials.credentials.encode(errors="surrogateescape")).digest()
