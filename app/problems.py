@@ -2,6 +2,7 @@
 
 import logging
 from typing import Any, NotRequired
+from urllib.parse import quote
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -18,6 +19,15 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 EXAMPLE_REQUEST_ID = "0193b0a2-7c5f-7d31-9b1e-5f0f6a1d2c3b"
+
+
+# Where the validator's own words are of Python, or of forms.
+_DETAILS = {
+    "missing": "is required",
+    "extra_forbidden": "is not a field that can be sent here",
+    "model_attributes_type": "must be a JSON object",
+    "string_unicode": "must be Unicode text: it has half a surrogate pair",
+}
 
 
 class Problem(TypedDict):
@@ -55,7 +65,7 @@ def problem(error: AppError, instance: str, request_id: str) -> dict[str, Any]:
 
 def answer(request: Request, error: AppError) -> ProblemResponse:
     request_id = request.state.request_id
-    body = problem(error, request.url.path, request_id)
+    body = problem(error, quote(request.scope["path"], safe="/~!$&'()*+,;=:@"), request_id)
     return ProblemResponse(body, error.status, {**error.headers, "X-Request-ID": request_id})
 
 
@@ -74,23 +84,24 @@ async def _answer_app_error(request: Request, error: Exception) -> ProblemRespon
 
 async def _answer_validation_error(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it was registered for this type
-    found = error.errors()
-    for one in found:
-        if one["type"] == "json_invalid":
-            reason = one.get("ctx", {}).get("error", "it cannot be parsed")
-            return answer(request, errors.MalformedJson(f"The body is not JSON: {reason}."))
-    return answer(request, errors.InvalidRequest([_field_error(one) for one in found]))
+    return answer(request, errors.InvalidRequest([_field_error(one) for one in error.errors()]))
 
 
 def _field_error(error: Any) -> FieldError:
     """Where and why. The value itself is not repeated: it may be large, or a secret in the wrong place."""
     location, *path = error["loc"]
-    pointer = "#" + "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+    if path and path[-1] == "[key]":  # pydantic's way to say that the key is wrong, not what it leads to
+        path.pop()
     return {
-        "detail": error["msg"].removeprefix("Value error, "),
+        "detail": _DETAILS.get(error["type"], error["msg"].removeprefix("Value error, ")),
         "location": location,
-        "pointer": pointer,
+        "pointer": "#" + "".join(f"/{_escaped(str(part))}" for part in path),
     }
+
+
+def _escaped(part: str) -> str:
+    """As RFC 6901 has it, sections 3 and 6, in the characters that a URI may have."""
+    return quote(part.replace("~", "~0").replace("/", "~1"), safe="~!$&'()*+,;=:@", errors="replace")
 
 
 async def _answer_framework_error(request: Request, error: Exception) -> ProblemResponse:
@@ -101,8 +112,6 @@ async def _answer_framework_error(request: Request, error: Exception) -> Problem
         return answer(request, errors.NotFound())
     if error.status_code == errors.MethodNotAllowed.status:
         return answer(request, errors.MethodNotAllowed(request.method, _allowed_methods(request)))
-    if error.status_code == errors.MalformedJson.status:
-        return answer(request, errors.MalformedJson("The body cannot be parsed as JSON in UTF-8."))
     log.error("The framework raised an error that has no problem of its own", exc_info=error)
     return answer(request, errors.InternalError())
 
@@ -113,7 +122,9 @@ def _allowed_methods(request: Request) -> str:
     for route in iter_route_contexts(request.app.routes):
         match, _ = route.matches(request.scope)
         if match is not Match.NONE:
-            methods |= route.methods or set()
+            methods |= route.methods or {"GET"}  # what is mounted are files
+    if "GET" in methods:
+        methods.add("HEAD")
     return ", ".join(sorted(methods))
 
 

@@ -2,6 +2,8 @@
 
 import datetime
 import json
+import re
+import sys
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -10,44 +12,107 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    StringConstraints,
+    PlainValidator,
     WithJsonSchema,
 )
 
+from app.quotas.schemas import EXAMPLE as EXAMPLE_QUOTA
 from app.quotas.schemas import Quota
 
 METADATA_BYTES = 4096
+METADATA_KEYS = 32
+METADATA_KEY_CHARACTERS = 40
+MOST_DEVICE_ID_CHARACTERS = 128
 
 # The names «.» and «..» are left out: in a path every client would resolve them away.
 DEVICE_ID_PATTERN = r"^(\.{0,2}[A-Za-z0-9_:~-][A-Za-z0-9._:~-]*|\.{3}[A-Za-z0-9._:~-]*)$"
 # C0, DEL and C1. Joiners and direction marks are no control characters; emoji and many scripts need them.
 NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"
+_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
-DeviceId = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=DEVICE_ID_PATTERN)]
+
+def _device_id(value: str) -> str:
+    if len(value) > MOST_DEVICE_ID_CHARACTERS or not re.fullmatch(DEVICE_ID_PATTERN, value):
+        raise ValueError(
+            f"must be 1 to {MOST_DEVICE_ID_CHARACTERS} of the characters A-Z a-z 0-9 . _ : ~ -"
+            " and neither . nor .. alone"
+        )
+    return value
+
+
+DeviceId = Annotated[
+    str,
+    AfterValidator(_device_id),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MOST_DEVICE_ID_CHARACTERS,
+            "pattern": DEVICE_ID_PATTERN,
+        }
+    ),
+]
 Platform = Literal["ios", "android", "windows", "macos", "linux", "web", "tv", "other"]
 
 
-_Text = Annotated[str, StringConstraints(pattern=NO_CONTROL_CHARACTERS), AfterValidator(str.strip)]
-Name = Annotated[_Text, Field(max_length=100)]
-ShortText = Annotated[_Text, Field(max_length=64)]
+def _without_control_characters(value: str) -> str:
+    if _CONTROL_CHARACTER.search(value):
+        raise ValueError("must not have control characters")
+    return value
+
+
+def _text(most: int) -> tuple[Any, ...]:
+    """What makes a str a text of at most `most` code points, trimmed."""
+
+    def trimmed(value: str) -> str:
+        text = _without_control_characters(value).strip()
+        if len(text) > most:
+            raise ValueError(f"must have at most {most} characters, not {len(text)}")
+        return text
+
+    schema = {"type": "string", "maxLength": most, "pattern": NO_CONTROL_CHARACTERS}
+    return AfterValidator(trimmed), WithJsonSchema(schema)
+
+
+Name = Annotated[str, *_text(100)]
+ShortText = Annotated[str, *_text(64)]
+
+
+def _scalar(value: Any) -> Any:
+    """One validator in place of a union of types, which would report each type that the value is not."""
+    match value:
+        case None | bool() | str():
+            return value
+        case int() | float() if abs(value) <= sys.float_info.max:
+            return value
+        case int() | float():
+            raise ValueError("must be a number that a 64-bit float can hold")
+    raise ValueError("must be a string, a number, true, false or null")
+
+
+def _key(value: str) -> str:
+    if not 1 <= len(value) <= METADATA_KEY_CHARACTERS:
+        raise ValueError(f"must have a key of 1 to {METADATA_KEY_CHARACTERS} characters")
+    return _without_control_characters(value)
 
 
 def _small(metadata: dict[str, Any]) -> dict[str, Any]:
-    if len(json.dumps(metadata, ensure_ascii=False, separators=(",", ":")).encode()) > METADATA_BYTES:
-        raise ValueError(f"has more than {METADATA_BYTES} bytes as JSON")
+    try:
+        text = json.dumps(metadata, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:
+        raise ValueError("must be Unicode text: it has half a surrogate pair") from None
+    if len(text) > METADATA_BYTES:
+        raise ValueError(f"must have at most {METADATA_BYTES} bytes as JSON, not {len(text)}")
     return metadata
 
 
+_SCALAR_SCHEMA = {"anyOf": [{"type": name} for name in ("string", "number", "boolean", "null")]}
 Metadata = Annotated[
     dict[
-        Annotated[str, StringConstraints(min_length=1, max_length=40, pattern=NO_CONTROL_CHARACTERS)],
-        StrictStr | StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)] | None,
+        Annotated[str, AfterValidator(_key)],
+        Annotated[Any, PlainValidator(_scalar), WithJsonSchema(_SCALAR_SCHEMA)],
     ],
-    Field(max_length=32),
+    Field(max_length=METADATA_KEYS),
     AfterValidator(_small),
 ]
 
@@ -99,29 +164,25 @@ class NewDevice(DeviceFields):
         return self.model_dump(include=self.model_fields_set - {"device_id"})
 
 
+EXAMPLE: dict[str, Any] = {
+    "device_id": "3f6c1a50-phone",
+    "user_id": "42",
+    "name": "Ana's phone",
+    "platform": "android",
+    "model": None,
+    "os_version": None,
+    "app_version": None,
+    "metadata": None,
+    "registered_at": "2026-11-30T09:30:00.123456Z",
+    "last_seen_at": "2026-11-30T09:30:00.123456Z",
+    "revision": 1,
+}
+
+
 class Device(DeviceFields):
     """A registered device."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        json_schema_extra={
-            "examples": [
-                {
-                    "device_id": "3f6c1a50-phone",
-                    "user_id": "42",
-                    "name": "Ana's phone",
-                    "platform": "android",
-                    "model": None,
-                    "os_version": None,
-                    "app_version": None,
-                    "metadata": None,
-                    "registered_at": "2026-11-30T09:30:00.123456Z",
-                    "last_seen_at": "2026-11-30T09:30:00.123456Z",
-                    "revision": 1,
-                }
-            ]
-        },
-    )
+    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [EXAMPLE]})
 
     device_id: DeviceId
     user_id: UserIdAsText
@@ -137,12 +198,18 @@ class Device(DeviceFields):
 class Registration(BaseModel):
     """The registered device and what is left of the user's quota."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [{"device": EXAMPLE, "quota": EXAMPLE_QUOTA}]})
+
     device: Device
     quota: Quota
 
 
 class DeviceList(BaseModel):
     """A page of devices, oldest first."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"items": [EXAMPLE], "next_cursor": None, "quota": EXAMPLE_QUOTA}]}
+    )
 
     items: list[Device]
     next_cursor: str | None = Field(description="Send as `cursor` for the next page; null at the end.")

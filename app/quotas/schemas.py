@@ -1,17 +1,16 @@
 """A user's quota as callers see it."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, computed_field
+
+EXAMPLE: dict[str, Any] = {"limit": 3, "used": 1, "source": "default", "remaining": 2}
 
 
 class Quota(BaseModel):
     """How many devices a user may have and has."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        json_schema_extra={"examples": [{"limit": 3, "used": 1, "source": "default", "remaining": 2}]},
-    )
+    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [EXAMPLE]})
 
     limit: int = Field(ge=0, le=10_000, description="Devices that the user may have.")
     used: int = Field(
