@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import socket
 import sys
 from dataclasses import asdict
 from typing import Annotated, Any, NoReturn
@@ -10,12 +11,10 @@ import typer
 import uvicorn
 from rich.console import Console
 from rich.table import Table
-from sqlalchemy.exc import SQLAlchemyError
 from uvicorn.config import LOGGING_CONFIG
 
 from app import migrations
 from app.db import make_engine
-from app.dialects import SessionRefused
 from app.embedded import resolve_root_key
 from app.main import create_app
 from app.ops.checks import all_checks
@@ -59,8 +58,10 @@ def serve(
     settings = _settings(host=host, port=port, workers=workers)
     try:
         key = resolve_root_key(settings)
-    except BadSettings as bad:
-        _fail(bad)
+        migrations.migrate_embedded(settings)
+    except (migrations.MigrationFailed, BadSettings) as reason:
+        _fail(reason)
+    _require_free_port(settings)
     _greet(settings, key)
     uvicorn.run(
         "app.main:app",
@@ -69,11 +70,21 @@ def serve(
         workers=settings.workers,
         loop="uvloop",
         http="httptools",
+        ws="none",
         access_log=access_log,
         server_header=False,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         log_config=_log_config(),
     )
+
+
+def _require_free_port(settings: Settings) -> None:
+    """Before an address is printed: uvicorn would say that it is taken only after that."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        socket.create_server((settings.host, settings.port), family=family).close()
+    except OSError as error:
+        _fail(f"cannot listen: {error.strerror}")
 
 
 def _greet(settings: Settings, key: str) -> None:
@@ -106,10 +117,8 @@ def migrate(
     settings = _settings()
     try:
         migrations.migrate(settings, downgrade_to)
-    except (migrations.MigrationBusy, SessionRefused, BadSettings) as reason:
+    except (migrations.MigrationFailed, BadSettings) as reason:
         _fail(reason)
-    except SQLAlchemyError as error:
-        _fail(f"the database refused: {getattr(error, 'orig', None) or error}")
     typer.echo(f"The schema is at {downgrade_to or migrations.head()}.")
 
 

@@ -2,9 +2,11 @@
 
 import os
 import secrets
+import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from app.settings import BadSettings, Settings
+from app.settings import BadSettings, Settings, is_fit_for_a_key
 
 KEY_FILE = "root_key"
 
@@ -30,21 +32,23 @@ def resolve_root_key(settings: Settings) -> str:
         raise BadSettings("CUPO_ROOT_KEY: must be set when CUPO_DATABASE_URL is; try: openssl rand -hex 32")
     path = folder(settings) / KEY_FILE
     try:
-        return path.read_text().strip() if path.exists() else _make_key(path)
+        if not path.exists():
+            _make_key(path)
+        key = path.read_text(errors="replace").strip()
     except OSError as error:
         raise BadSettings(f"CUPO_ROOT_KEY: is not set and {path} cannot be used: {error.strerror}") from None
+    if not is_fit_for_a_key(key):
+        raise BadSettings(f"CUPO_ROOT_KEY: is not set and {path} holds no key; remove it to get a new one")
+    return key
 
 
-def _make_key(path: Path) -> str:
+def _make_key(path: Path) -> None:
     """Write a new key for its owner's eyes only. Of several processes that start at once, the first wins."""
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        file.write(secrets.token_urlsafe(32) + "\n")
+    descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # mode 0600
     try:
-        os.link(draft, path)  # whole or not at all, and never over another's
-    except FileExistsError:
-        pass
+        with os.fdopen(descriptor, "w") as file:
+            file.write(secrets.token_urlsafe(32) + "\n")
+        with suppress(FileExistsError):
+            os.link(draft, path)  # whole or not at all, and never over another's
     finally:
-        draft.unlink()
-    return path.read_text().strip()
+        Path(draft).unlink()

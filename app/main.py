@@ -12,8 +12,8 @@ from app import __version__, problems
 from app.db import Database
 from app.devices.routes import router as devices
 from app.embedded import resolve_root_key
-from app.middleware import BodyLimit, RequestIds
-from app.migrations import migrate
+from app.middleware import BodyLimit, HeadAsGet, RequestIds
+from app.migrations import MigrationFailed, migrate_embedded
 from app.openapi import describe
 from app.ops.explorer import ASSETS, assets
 from app.ops.explorer import router as explorer
@@ -38,6 +38,7 @@ def create_app(settings: Settings) -> FastAPI:
     for router in (devices, quotas, health, explorer):
         app.include_router(router)
     app.mount(ASSETS, assets)
+    app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit)
     app.add_middleware(RequestIds)  # the last one added is the outermost
     problems.install(app)
@@ -48,8 +49,6 @@ def create_app(settings: Settings) -> FastAPI:
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
-    if settings.is_embedded:
-        migrate(settings)  # one machine, nobody else to do it; other databases: `cupo migrate`
     app.state.database = Database(settings)
     app.state.probe = Probe(settings)
     try:
@@ -64,6 +63,8 @@ def __getattr__(name: str) -> Any:
     if name != "app":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return create_app(load_settings())
-    except BadSettings as bad:
-        sys.exit(f"cupo: {bad}")
+        settings = load_settings()
+        migrate_embedded(settings)
+        return create_app(settings)
+    except (BadSettings, MigrationFailed) as reason:
+        sys.exit(f"cupo: {reason}")

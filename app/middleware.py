@@ -41,6 +41,21 @@ def _with_header(send: Send, request_id: str) -> Send:
     return send_with_header
 
 
+class HeadAsGet:
+    """Have HEAD answered as GET; the server leaves the body out (RFC 9110, section 9.3.2).
+
+    FastAPI's routes know only the methods that they are given.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # a copy: the server looks at its own
+        await self._app(scope, receive, send)
+
+
 class BodyLimit:
     """Answer 413 as soon as a body is, or says that it is, above 64 KiB; the rest of it is not kept.
 

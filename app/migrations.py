@@ -7,19 +7,26 @@ from pathlib import Path
 
 from alembic.config import Config
 from alembic.script import ScriptDirectory
+from alembic.util import CommandError
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from alembic import command
 from app import embedded
 from app.db import make_engine
+from app.dialects import SessionRefused
 from app.settings import Settings
 
 SCRIPTS = Path(__file__).parent.parent / "alembic"
 PATIENCE_SECONDS = 600
 
 
-class MigrationBusy(Exception):
+class MigrationFailed(Exception):
+    """The schema is not at the revision that was asked for; its text is one line."""
+
+
+class MigrationBusy(MigrationFailed):
     """Another process has been migrating for all of the time that this one was willing to wait."""
 
 
@@ -40,7 +47,8 @@ def head() -> str:
 def migrate(settings: Settings, revision: str | None = None) -> None:
     """Bring the schema to `revision`, by default the head. Does nothing where it is there already.
 
-    Several processes may call this at once: one migrates, the others wait and find nothing to do.
+    Several processes may call this at once: one migrates, the others wait and find nothing to do. Raises
+    MigrationFailed.
     """
     if settings.is_embedded:
         embedded.folder(settings)
@@ -53,8 +61,18 @@ def migrate(settings: Settings, revision: str | None = None) -> None:
                 command.upgrade(config, "head")
             else:
                 command.downgrade(config, revision)
+    except SQLAlchemyError as error:
+        raise MigrationFailed(f"the database refused: {getattr(error, 'orig', None) or error}") from error
+    except (CommandError, SessionRefused) as error:
+        raise MigrationFailed(str(error)) from error
     finally:
         engine.dispose()
+
+
+def migrate_embedded(settings: Settings) -> None:
+    """`migrate` for the embedded default, which has nobody else to do it; nothing on any other database."""
+    if settings.is_embedded:
+        migrate(settings)
 
 
 @contextmanager
