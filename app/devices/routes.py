@@ -88,6 +88,7 @@ async def get_device(
     operation_id="revokeDevice",
     summary="Revoke a device",
     status_code=204,
+    response_class=Response,  # the default one would name a media type for no body
     responses=answers(DEVICE_NOT_FOUND, PRECONDITION_FAILED),
 )
 async def revoke_device(
