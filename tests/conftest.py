@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import make_url
@@ -72,6 +73,13 @@ def service(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
     folder = tmp_path_factory.mktemp("service")
     with running_service(database_url, folder, default_device_limit=2) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def api(service: Service) -> Iterator[httpx.Client]:
+    """Calls of `service` with its key."""
+    with service.client() as client:
+        yield client
 
 
 @pytest.fixture
