@@ -119,8 +119,10 @@ async def _answer_framework_error(request: Request, error: Exception) -> Problem
 def _allowed_methods(request: Request) -> str:
     """Those of all routes at this path (RFC 9110, section 10.2.1); the router names only its first one's."""
     methods: set[str] = set()
+    # What is mounted has been entered by now, which moved the root that routes are matched from.
+    scope = {**request.scope, "root_path": request.scope.get("app_root_path", "")}
     for route in iter_route_contexts(request.app.routes):
-        match, _ = route.matches(request.scope)
+        match, _ = route.matches(scope)
         if match is not Match.NONE:
             methods |= route.methods or {"GET"}  # what is mounted are files
     if "GET" in methods:

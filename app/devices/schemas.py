@@ -28,6 +28,8 @@ MOST_DEVICE_ID_CHARACTERS = 128
 DEVICE_ID_PATTERN = r"^(\.{0,2}[A-Za-z0-9_:~-][A-Za-z0-9._:~-]*|\.{3}[A-Za-z0-9._:~-]*)$"
 # C0, DEL and C1. Joiners and direction marks are no control characters; emoji and many scripts need them.
 NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"
+# Python's JSON parser lets halves of a pair through, which no UTF-8 can hold.
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -55,9 +57,11 @@ DeviceId = Annotated[
 Platform = Literal["ios", "android", "windows", "macos", "linux", "web", "tv", "other"]
 
 
-def _without_control_characters(value: str) -> str:
+def _clean(value: str) -> str:
     if _CONTROL_CHARACTER.search(value):
         raise ValueError("must not have control characters")
+    if _SURROGATE.search(value):
+        raise ValueError("must be Unicode text: it has half a surrogate pair")
     return value
 
 
@@ -65,7 +69,7 @@ def _text(most: int) -> tuple[Any, ...]:
     """What makes a str a text of at most `most` code points, trimmed."""
 
     def trimmed(value: str) -> str:
-        text = _without_control_characters(value).strip()
+        text = _clean(value).strip()
         if len(text) > most:
             raise ValueError(f"must have at most {most} characters, not {len(text)}")
         return text
@@ -81,6 +85,8 @@ ShortText = Annotated[str, *_text(64)]
 def _scalar(value: Any) -> Any:
     """One validator in place of a union of types, which would report each type that the value is not."""
     match value:
+        case str() if _SURROGATE.search(value):
+            raise ValueError("must be Unicode text: it has half a surrogate pair")
         case None | bool() | str():
             return value
         case int() | float() if abs(value) <= sys.float_info.max:
@@ -93,14 +99,11 @@ def _scalar(value: Any) -> Any:
 def _key(value: str) -> str:
     if not 1 <= len(value) <= METADATA_KEY_CHARACTERS:
         raise ValueError(f"must have a key of 1 to {METADATA_KEY_CHARACTERS} characters")
-    return _without_control_characters(value)
+    return _clean(value)
 
 
 def _small(metadata: dict[str, Any]) -> dict[str, Any]:
-    try:
-        text = json.dumps(metadata, ensure_ascii=False, separators=(",", ":")).encode()
-    except UnicodeEncodeError:
-        raise ValueError("must be Unicode text: it has half a surrogate pair") from None
+    text = json.dumps(metadata, ensure_ascii=False, separators=(",", ":")).encode()
     if len(text) > METADATA_BYTES:
         raise ValueError(f"must have at most {METADATA_BYTES} bytes as JSON, not {len(text)}")
     return metadata
