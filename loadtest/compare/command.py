@@ -19,6 +19,7 @@ from loadtest.compare.run import LabReport, chosen, run_lab
 from loadtest.compare.table import console, markdown, show
 from loadtest.errors import BadUse
 
+UNSAID = ("--database-url", "--redis-url", "--output", "--out", "--markdown")
 EXIT_SURPRISE = 1
 EXIT_BAD_USE = 2
 EXIT_INTERRUPTED = 130
@@ -86,16 +87,13 @@ def leave(words: str) -> NoReturn:
 
 
 def command_line(words: list[str]) -> str:
-    """The command as it was given, but for the URLs, which may hold passwords."""
-    said, hide = ["python", "-m", "loadtest"], False
+    """The command as it was given, without URLs, which may hold passwords, and without where results go."""
+    said, is_unsaid_value = ["python", "-m", "loadtest"], False
     for word in words if words[:1] == ["compare"] else ["compare", *words]:
         name, is_pair, _value = word.partition("=")
-        if name in ("--database-url", "--redis-url"):
-            said.append(f"{name}=…" if is_pair else name)
-            hide = not is_pair
-        else:
-            said.append("…" if hide else shlex.quote(word))
-            hide = False
+        if not is_unsaid_value and name not in UNSAID:
+            said.append(shlex.quote(word))
+        is_unsaid_value = name in UNSAID and not is_pair
     return " ".join(said)
 
 

@@ -37,7 +37,7 @@ class LabReport:
     plan: LabPlan
     command: str
     server: str = ""
-    redis: str = NO_REDIS
+    redis: str = ""
     machine: str = field(default_factory=lambda: f"{os.cpu_count()} CPUs, Python {platform.python_version()}")
     results: list[Result] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
@@ -75,8 +75,8 @@ def run_lab(
         database = stack.enter_context(lab_database(address, report.plan.callers))
         report.server = server_version(database)
         url = stack.enter_context(redis_for(redis_url)) if with_redis else None
-        if url is not None:
-            report.redis = redis_version(url)
+        if with_redis:
+            report.redis = NO_REDIS if url is None else redis_version(url)
         hired = stack.enter_context(crew(report.plan))
         lab = _Lab(report.plan, address, database, hired, url)
         for number, strategy in enumerate(strategies, start=1):

@@ -45,7 +45,7 @@ def show(report: LabReport, to: Console) -> None:
 def headline(report: LabReport) -> str:
     plan = report.plan
     return (
-        f"{report.server}, {report.redis}, {report.machine}."
+        f"{', '.join(filter(None, (report.server, report.redis, report.machine)))}."
         f" {plan.users} fresh and {plan.users} known users, one after another,"
         f" {plan.callers} callers at once on each from {plan.processes} processes, limit {plan.limit}."
     )
@@ -56,9 +56,9 @@ def conclusion(report: LabReport) -> list[str]:
     not_run = [f"{result.strategy.name} was not run: {result.not_run}" for result in report.not_run]
     if report.interrupted:
         not_run.append(f"Interrupted: {len(report.results)} strategies done.")
-    done = len(report.results) - len(report.not_run)
-    played = sum(shown.observed is not None for shown in report.shown)
-    as_expected = f"As expected: all {done} strategies and {played} interleavings that were run."
+    done = f"strategies: {len(report.results) - len(report.not_run)}"
+    played = f"interleavings: {sum(shown.observed is not None for shown in report.shown)}"
+    as_expected = f"All as expected ({done}, {played})"
     return [*(report.surprises or [as_expected]), *not_run]
 
 
