@@ -13,6 +13,7 @@ from enum import Enum, auto
 from sqlalchemy.engine import make_url
 
 COM_QUERY = 3
+COM_PING = 14
 
 
 class Fate(Enum):
@@ -66,8 +67,7 @@ class Proxy:
                 self._open.wait()
                 payload = self.rewrite(packet[4:])
                 fate = Fate.PASS
-                if payload[:1] == bytes([COM_QUERY]):
-                    statement = payload[1:].decode(errors="replace")
+                if statement := _statement(packet[3], payload):
                     self.statements.append(statement)
                     fate = self.fate(statement)
                 if fate is Fate.CUT_BEFORE:
@@ -88,6 +88,15 @@ class Proxy:
                     break
                 client.sendall(data)
         _close(client, server)
+
+
+def _statement(sequence: int, payload: bytes) -> str | None:
+    """What is asked of the server; a packet of another sequence than 0 continues a conversation."""
+    if sequence or not payload:
+        return None
+    if payload[0] == COM_PING:
+        return "PING"
+    return payload[1:].decode(errors="replace") if payload[0] == COM_QUERY else None
 
 
 def _packets(client: socket.socket) -> Iterator[bytes]:
