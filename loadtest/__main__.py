@@ -130,8 +130,10 @@ def report_again(
 def carry_out(order: runs.Order, out: Path | None) -> int:
     """The run, its files, its table; returns the exit status."""
     folder = out or runs.default_folder(order, datetime.datetime.now(datetime.UTC))
-    runs.check_folder(folder)
+    if out is not None:
+        runs.make_folder(out)
     run, samples = runs.carry_out(order, Console(stderr=True))
+    runs.make_folder(folder)
     record.write(folder, run, samples)
     return report.tell(run, samples, folder, Console())
 

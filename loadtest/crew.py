@@ -64,7 +64,13 @@ class Mate:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=work, args=(share, theirs), daemon=True)
-        self.process.start()
+        # Ctrl-C reaches the whole process group: a process that is still importing must not die of it. Being
+        # ignored is inherited, a handler is not.
+        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            self.process.start()
+        finally:
+            signal.signal(signal.SIGINT, handler)
         theirs.close()
 
     def hear(self) -> Say:

@@ -13,7 +13,7 @@ ACTIONS: tuple[Action, ...] = ("register", "repeat", "revoke", "list")
 Mix = tuple[tuple[Action, float], ...]
 
 MAX_USERS = 2**20  # the users of one seed; the next seed's begin at least this much further on
-MAX_CALLS = 5_000_000
+MAX_CALLS = 2_000_000
 _SECONDS = {"": 1.0, "ms": 0.001, "s": 1.0, "sec": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 

@@ -98,7 +98,6 @@ def _users(count: int) -> str:
 
 
 def write(folder: Path, record: Record, samples: list[Sample]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     write_samples(folder / SAMPLES, samples)
     text = json.dumps(dataclasses.asdict(record), indent=2, ensure_ascii=False)
     (folder / RECORD).write_text(text + "\n", encoding="utf-8")

@@ -15,12 +15,14 @@ from loadtest import preflight
 from loadtest.client import Access, Sample
 from loadtest.database import Database
 from loadtest.errors import BadUse
-from loadtest.invariants import audit
+from loadtest.invariants import Audit, audit
 from loadtest.plan import Plan
 from loadtest.progress import watching
 from loadtest.record import Record
 from loadtest.samples import as_text, percentile
 from loadtest.service import Service
+
+AUDIT_TRIES = 5  # after the load the service may need a moment; before it, an error is told at once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +53,7 @@ def carry_out(order: Order, console: Console) -> tuple[Record, list[Sample]]:
         with watching(plan.calls, console) as watch:
             outcome = crews.run(plan, order.access, order.crew, watch)
         console.print("auditing", highlight=False)
-        found = audit(plan, outcome.samples, order.database, services)
+        found = _audited(plan, outcome.samples, order.database, services)
     finally:
         for service in services:
             service.close()
@@ -71,6 +73,18 @@ def carry_out(order: Order, console: Console) -> tuple[Record, list[Sample]]:
         audit=found,
     )
     return run, samples
+
+
+def _audited(plan: Plan, samples: list[Sample], database: Database, services: list[Service]) -> Audit:
+    """Ctrl-C leaves the audit unfinished, and the report is still written."""
+    for service in services:
+        service.tries = AUDIT_TRIES
+    try:
+        return audit(plan, samples, database, services)
+    except KeyboardInterrupt:
+        return Audit(
+            users=0, rows=0, fullest=0, uncertain=0, violations=(), unread="the audit was interrupted"
+        )
 
 
 def check_targets(access: Access) -> None:
@@ -135,8 +149,8 @@ def default_folder(order: Order, now: datetime.datetime) -> Path:
     return Path("loadtest-results") / f"{order.kind}-{now:%Y%m%dT%H%M%SZ}-seed{order.plan.seed}"
 
 
-def check_folder(folder: Path) -> None:
-    """Makes it, before the run rather than after. Raises BadUse where that fails."""
+def make_folder(folder: Path) -> None:
+    """Raises BadUse where that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

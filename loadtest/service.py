@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import httpx
 from loadtest.client import Access
 
 PAGE = 100
+PAUSE_SECONDS = 1.0
 
 
 class NoAnswer(Exception):
@@ -28,6 +30,7 @@ class Service:
 
     def __init__(self, target: str, access: Access) -> None:
         self.target = target.rstrip("/")
+        self.tries = 1
         self._client = httpx.Client(
             headers={"Authorization": f"Bearer {access.key}", "User-Agent": "cupo-loadtest"},
             timeout=min(access.timeout_seconds, 10.0),
@@ -74,6 +77,13 @@ class Service:
             return response.json()
 
     def _ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        for _ in range(self.tries - 1):
+            with contextlib.suppress(NoAnswer):
+                return self._ask_once(method, path, **options)
+            time.sleep(PAUSE_SECONDS)
+        return self._ask_once(method, path, **options)
+
+    def _ask_once(self, method: str, path: str, **options: Any) -> httpx.Response:
         try:
             response = self._client.request(method, self.target + path, **options)
         except httpx.TransportError as error:

@@ -3,7 +3,6 @@
 import asyncio
 import dataclasses
 import gc
-import signal
 import ssl
 import time
 from collections import deque
@@ -177,7 +176,6 @@ class Worker:
 
 
 def work(share: Share, pipe: Connection) -> None:
-    """The process's entry. Ctrl-C reaches the whole process group; the parent decides what it means."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """The process's entry. Started with SIGINT ignored: the parent decides what Ctrl-C means."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         runner.run(Worker(share, pipe).run())
