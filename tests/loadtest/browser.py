@@ -1,0 +1,45 @@
+"""A headless Chromium: what it makes of a page, and what it complains about."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND",  # a page that needs the network is to be found out
+    "--enable-logging=stderr",
+    "--window-size=1120,1600",
+)
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The document after loading, and every line that went to the console."""
+
+    document: str
+    console: tuple[str, ...]
+
+
+def open_page(path: Path, profile: Path, *, dark: bool = False) -> Opened:
+    """Raises AssertionError where there is no browser: a test that did not look has not passed."""
+    browser = next(filter(None, map(shutil.which, NAMES)), None)
+    assert browser, "no Chromium here: install the package chromium"
+    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    done = subprocess.run(  # noqa: S603 - our own command
+        [browser, *FLAGS, scheme, f"--user-data-dir={profile}", "--dump-dom", path.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    console = tuple(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+    return Opened(done.stdout, console)

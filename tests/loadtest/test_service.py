@@ -1,0 +1,65 @@
+"""The load test against the real service on a real server, and against one whose lock was taken out."""
+
+from pathlib import Path
+
+import pytest
+
+from loadtest.plan import Plan, parse_mix
+from tests.loadtest.conftest import Command
+from tests.services import Service, running_service
+
+
+@pytest.mark.locking
+def test_race_against_four_workers_is_exact(command: Command, database_url: str, folder: Path) -> None:
+    with running_service(database_url, folder, workers=4, default_device_limit=2) as service:
+        words = ("race", "--calls", "300", "--limit", "2", "--processes", "4", "--concurrency", "100")
+        told = command(*words, url=service.url, database_url=database_url)
+    assert told.status == 0, told
+    assert "2 × register 201; 298 × register 409" in told.out  # noqa: RUF001 - times
+
+
+@pytest.mark.locking
+def test_race_without_the_lock_exits_1_and_names_the_users(
+    command: Command, database_url: str, folder: Path
+) -> None:
+    # Ten users, so that it does not hang on one: each is broken nearly every time.
+    words = ("race", "--users", "10", "--calls", "300", "--processes", "2", "--concurrency", "100")
+    with running_service(
+        database_url, folder, workers=2, application="tests.lockless:app", default_device_limit=2
+    ) as service:
+        told = command(*words, "--seed", "301", url=service.url, database_url=database_url)
+    users = range(first := Plan(301, 10, 1, 2, parse_mix("register=1")).first_user, first + 10)
+    assert told.status == 1, told
+    assert "BROKEN The limit was broken for" in told.out
+    assert any(f"user {user}: over limit" in told.out for user in users)
+
+
+@pytest.mark.locking
+def test_mixed_calls_that_overlap_are_not_accused(
+    command: Command, database_url: str, service: Service
+) -> None:
+    mix = "register=5,repeat=2,revoke=3,list=1"
+    words = (
+        "race",
+        "--users",
+        "5",
+        "--calls",
+        "300",
+        "--processes",
+        "2",
+        "--concurrency",
+        "60",
+        "--mix",
+        mix,
+    )
+    told = command(*words, url=service.url, database_url=database_url)
+    assert told.status == 0, told
+
+
+@pytest.mark.locking
+def test_steady_run_keeps_its_schedule(command: Command, database_url: str, service: Service) -> None:
+    words = ("steady", "--rate", "40/s", "--ramp", "1s", "--duration", "5s", "--users", "30")
+    told = command(*words, url=service.url, database_url=database_url)
+    assert told.status == 0, told
+    share = float(told.out.split("sent/planned ")[1].split()[0])
+    assert share >= 0.99
