@@ -63,8 +63,8 @@ class Settings(BaseSettings):
     )
     root_key: Annotated[SecretStr, AfterValidator(_fit)] | None = Field(
         default=None,
-        description="The bearer key of `/v1`, 16 to 256 printable ASCII characters. Only the embedded default makes "
-        "one by itself; any other database needs it set.",
+        description="The bearer key of `/v1`, 16 to 256 printable ASCII characters. Only the embedded "
+        "default makes one by itself; any other database needs it set.",
     )
     database_pool_size: int = Field(
         default=10,
