@@ -1,0 +1,191 @@
+"""The settings: told in the README, refused where they cannot be meant, silent about secrets."""
+
+import os
+import re
+import subprocess
+import sys
+from contextlib import chdir
+from pathlib import Path
+from typing import Any, get_args
+
+import annotated_types
+import pytest
+from pydantic import SecretStr
+from typer.testing import CliRunner
+
+from app.cli import cli
+from app.settings import BadSettings, Settings, load_settings
+from tests.services import free_port
+
+README = Path(__file__).parent.parent / "README.md"
+SECRET = "a-secret-that-nobody-may-see"
+PATIENCE_SECONDS = 30
+
+
+def settings_table() -> str:
+    rows = ["| setting | default | values | what it is |", "| --- | --- | --- | --- |"]
+    for name, field in Settings.model_fields.items():
+        default = field.default.get_secret_value() if isinstance(field.default, SecretStr) else field.default
+        shown = (
+            "unset" if default is None else f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+        )
+        rows.append(f"| `CUPO_{name.upper()}` | {shown} | {_values(field)} | {field.description} |")
+    return "\n".join(rows)
+
+
+def _values(field: Any) -> str:
+    choices = get_args(field.annotation)
+    if choices and all(isinstance(choice, str) for choice in choices):
+        return ", ".join(f"`{choice}`" for choice in choices)
+    lowest = highest = ""
+    for bound in field.metadata:
+        match bound:
+            case annotated_types.Ge(ge=value):
+                lowest = f"{value}"
+            case annotated_types.Gt(gt=value):
+                lowest = f"above {value}"
+            case annotated_types.Le(le=value):
+                highest = f"{value}"
+    return f"{lowest} … {highest}" if highest else "text"
+
+
+def test_the_readme_has_every_setting_with_its_default_and_what_it_is() -> None:
+    section = re.search(r"^## Settings\n(.*?)^## ", README.read_text(), re.MULTILINE | re.DOTALL)
+    assert section is not None
+    table = "\n".join(line for line in section[1].splitlines() if line.startswith("|"))
+    assert table == settings_table()
+
+
+def test_every_setting_is_described() -> None:
+    for name, field in Settings.model_fields.items():
+        assert field.description, name
+        assert field.description.endswith("."), name
+
+
+def test_a_setting_comes_from_the_environment_and_an_override_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUPO_PORT", "8001")
+    monkeypatch.setenv("cupo_workers", "3")
+    monkeypatch.setenv("CUPO_HOST", "")
+    settings = load_settings()
+    assert (settings.port, settings.workers, settings.host) == (8001, 3, "127.0.0.1")
+    assert load_settings(port=9000).port == 9000
+
+
+IMPOSSIBLE = [
+    ("CUPO_PROT", "8000", "is not a setting"),
+    ("cupo_prot", "8000", "is not a setting"),
+    ("CUPO_", "1", "is not a setting"),
+    ("CUPO_PORT", "eighty", "integer"),
+    ("CUPO_PORT", "0", "greater"),
+    ("CUPO_PORT", "65536", "less"),
+    ("CUPO_WORKERS", "0", "greater"),
+    ("CUPO_WORKERS", "1.5", "integer"),
+    ("CUPO_DEFAULT_DEVICE_LIMIT", "-1", "greater"),
+    ("CUPO_DEFAULT_DEVICE_LIMIT", "10001", "less"),
+    ("CUPO_DATABASE_POOL_SIZE", "0", "greater"),
+    ("CUPO_DATABASE_POOL_WAIT_SECONDS", "0", "greater"),
+    ("CUPO_DATABASE_POOL_WAIT_SECONDS", "nan", ""),
+    ("CUPO_LOCK_BUDGET_SECONDS", "inf", ""),
+    ("CUPO_LOCK_BUDGET_SECONDS", "1.9", "greater"),
+    ("CUPO_CONTENTION_RETRIES", "-1", "greater"),
+    ("CUPO_MULTI_WRITER", "yes", "auto"),
+    ("CUPO_ROOT_KEY", "short", "16 to 256"),
+    ("CUPO_ROOT_KEY", "x" * 257, "16 to 256"),
+    ("CUPO_ROOT_KEY", "schlüssel-schlüssel", "ASCII"),
+    ("CUPO_ROOT_KEY", SECRET + "\n", "space"),
+    ("CUPO_ROOT_KEY", " " + SECRET, "space"),
+    ("CUPO_DATABASE_URL", f"postgresql://u:{SECRET}@h/d", "postgresql"),
+    ("CUPO_DATABASE_URL", f"mysql://u:{SECRET}@h/d", "mysql+pymysql"),
+    ("CUPO_DATABASE_URL", f"mysql+pymysql://u:{SECRET}@h:port/d", "is not a database URL"),
+    ("CUPO_DATABASE_URL", f"mysql+pymysql://u:{SECRET}@h", "names no database"),
+    ("CUPO_DATABASE_URL", SECRET, "is not a database URL"),
+    ("CUPO_DATABASE_URL", "sqlite://", "must name a file"),
+    ("CUPO_DATABASE_URL", "sqlite:///:memory:", "must name a file"),
+    ("CUPO_DATABASE_URL", "sqlite:///file:x?mode=memory&uri=true", "must name a file"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "says"), IMPOSSIBLE)
+def test_what_cannot_be_meant_is_refused_in_one_line_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, says: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BadSettings) as refused:
+        load_settings()
+    line = str(refused.value)
+    assert line.startswith(f"{name}: ")
+    assert "\n" not in line
+    assert says in line
+    assert SECRET not in line
+
+
+def test_each_mistake_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUPO_PORT", "0")
+    monkeypatch.setenv("CUPO_WORKERS", "0")
+    with pytest.raises(BadSettings) as refused:
+        load_settings()
+    assert [line.partition(":")[0] for line in str(refused.value).splitlines()] == [
+        "CUPO_PORT",
+        "CUPO_WORKERS",
+    ]
+
+
+def test_no_secret_shows_when_settings_are_printed() -> None:
+    settings = load_settings(root_key=SECRET, database_url=f"mysql+pymysql://u:{SECRET}@h/d")
+    assert SECRET not in repr(settings) + str(settings) + settings.model_dump_json() + str(settings.url)
+
+
+def run(folder: Path, *command: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CUPO_")}
+    return subprocess.run(  # noqa: S603 - our own commands
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env=environment | settings,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+SERVE = ("app", "serve")
+UVICORN = ("uvicorn", "app.main:app", "--port", str(free_port()))
+
+
+@pytest.mark.parametrize("command", [SERVE, UVICORN], ids=" ".join)
+def test_a_bad_setting_stops_the_service_with_one_line(folder: Path, command: tuple[str, ...]) -> None:
+    ended = run(folder, *command, CUPO_DATABASE_URL=f"mysql://u:{SECRET}@h/d")
+    assert ended.returncode == 1
+    assert re.fullmatch(r"cupo: CUPO_DATABASE_URL: [^\n]+\n", ended.stderr)
+    assert SECRET not in ended.stdout + ended.stderr
+    assert list(folder.iterdir()) == [], "nothing was made"
+
+
+@pytest.mark.parametrize("command", [SERVE, UVICORN], ids=" ".join)
+def test_another_database_than_the_embedded_one_needs_a_root_key(
+    folder: Path, database_url: str, command: tuple[str, ...]
+) -> None:
+    ended = run(folder, *command, CUPO_DATABASE_URL=database_url)
+    assert ended.returncode == 1
+    assert re.fullmatch(r"cupo: CUPO_ROOT_KEY: must be set [^\n]+\n", ended.stderr)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["serve", "migrate", "doctor", "openapi"])
+def test_an_unknown_setting_stops_every_command_with_one_line(folder: Path, command: str) -> None:
+    with chdir(folder):
+        ended = CliRunner().invoke(cli, [command], env={"CUPO_PROT": "8000"})
+    assert (ended.exit_code, ended.stdout) == (1, "")
+    assert ended.stderr == "cupo: CUPO_PROT: is not a setting of Cupo\n"
+    assert list(folder.iterdir()) == []
+
+
+def test_migrate_and_doctor_need_no_root_key(folder: Path, database_url: str) -> None:
+    for command in ("migrate", "doctor"):
+        with chdir(folder):
+            assert CliRunner().invoke(cli, [command], env={"CUPO_DATABASE_URL": database_url}).exit_code == 0
+
+
+def test_the_settings_of_the_tests_themselves_stop_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUPO_TEST_DATABASE_URL", "mysql://elsewhere/")
+    assert load_settings().is_embedded
