@@ -1,4 +1,4 @@
-"""`python -m loadtest`: race and steady over HTTP, report on a run that was kept."""
+"""`python -m loadtest`: race and steady over HTTP, compare on the database, report on a run that was kept."""
 
 import contextlib
 import datetime
