@@ -98,11 +98,12 @@ def percentiles(samples: Sequence[Sample]) -> str:
 
 
 def _curve(group: Sequence[Sample], last: float) -> list[tuple[float, float]]:
-    """Percents and latencies, evenly over the nines; with n values nothing is known beyond the n-th part."""
+    """Percents and latencies, evenly over the nines; with n values nothing is known beyond the n-th part,
+    where the longest ends the curve."""
     latencies = sorted(sample.latency for sample in group)
     reach = min(last, len(latencies))
     percents = [100 * (1 - reach ** (-n / 80)) for n in range(81)] if reach > 1 else [0.0, 0.0]
-    return [(percent, percentile(latencies, percent)) for percent in percents]
+    return [*((p, percentile(latencies, p)) for p in percents), (percents[-1], latencies[-1])]
 
 
 def _end_labels(ends: list[tuple[float, str, str]], x: float, top: float, bottom: float) -> list[str]:
