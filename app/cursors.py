@@ -3,6 +3,7 @@
 import base64
 import binascii
 import datetime
+import re
 
 
 def encode(instant: datetime.datetime, key: str) -> str:
@@ -20,3 +21,11 @@ def decode(cursor: str) -> tuple[datetime.datetime, str]:
     if not separator:
         raise ValueError("is not a cursor that this service has made")
     return after, key
+
+
+def decode_number(cursor: str) -> tuple[datetime.datetime, int]:
+    """Likewise, where the key is a number."""
+    instant, key = decode(cursor)
+    if not re.fullmatch(r"[0-9]{1,20}", key):
+        raise ValueError("is not a cursor of this list")
+    return instant, int(key)

@@ -5,10 +5,12 @@ import functools
 import json
 import sqlite3
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pymysql.connections
-from sqlalchemy import BigInteger, DateTime, String, Text, event
+from sqlalchemy import BigInteger, DateTime, Integer, LargeBinary, String, Text, event, select, text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.engine import URL, Connection, Dialect, Engine
 from sqlalchemy.ext.compiler import compiles
@@ -48,6 +50,8 @@ class JsonObject(TypeDecorator[dict[str, Any]]):
 
 ASCII_KEY = String(128).with_variant(mysql.VARCHAR(128, charset="ascii", collation="ascii_bin"), "mysql")
 INSTANT = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql")
+DIGEST = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql")
+SERIAL = BigInteger().with_variant(mysql.BIGINT(unsigned=True), "mysql").with_variant(Integer(), "sqlite")
 COUNTER = BigInteger().with_variant(mysql.BIGINT(unsigned=True), "mysql")
 
 
@@ -65,7 +69,24 @@ def _utc_now_on_mysql(*_: Any, **__: Any) -> str:
 
 @compiles(utc_now, "sqlite")
 def _utc_now_on_sqlite(*_: Any, **__: Any) -> str:
-    return "cupo_utc_now()"
+    return "cupo_utc_now(0)"
+
+
+class seconds_from_now(FunctionElement[datetime.datetime]):  # noqa: N801 - reads as the SQL function that it is
+    """The database's clock and so many seconds more; NULL where the number is."""
+
+    type = INSTANT
+    inherit_cache = True
+
+
+@compiles(seconds_from_now, "mysql")
+def _seconds_from_now_on_mysql(element: Any, compiler: Any, **options: Any) -> str:
+    return f"UTC_TIMESTAMP(6) + INTERVAL {compiler.process(element.clauses, **options)} SECOND"
+
+
+@compiles(seconds_from_now, "sqlite")
+def _seconds_from_now_on_sqlite(element: Any, compiler: Any, **options: Any) -> str:
+    return f"cupo_utc_now({compiler.process(element.clauses, **options)})"
 
 
 class SessionRefused(Exception):
@@ -172,9 +193,14 @@ def _prepare_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
     connection.isolation_level = None  # transactions begin where SQLAlchemy says so, see _begin_on_sqlite
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")  # a 2xx must outlive a power cut
-    connection.create_function(
-        "cupo_utc_now", 0, lambda: datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
-    )
+    connection.create_function("cupo_utc_now", 1, _utc_text)
+
+
+def _utc_text(more_seconds: int | None) -> str | None:
+    if more_seconds is None:
+        return None
+    instant = datetime.datetime.now(datetime.UTC) + datetime.timedelta(seconds=more_seconds)
+    return instant.strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
 def _begin_on_sqlite(connection: Connection) -> None:
@@ -196,3 +222,26 @@ def fit_lock_wait(connection: Connection, usual_seconds: int, remaining_seconds:
             f"SET SESSION innodb_lock_wait_timeout = {fitting:d}, SESSION lock_wait_timeout = {fitting:d}"
         )
         connection.info["lock_wait_seconds"] = fitting
+
+
+@contextmanager
+def named_lock(tx: Connection, name: str) -> Iterator[bool]:
+    """Hold a lock by name while the block runs; False if another has it (MySQL manual, "Locking Functions").
+
+    It does not wait, and ends with the session at the latest. On SQLite, writers come one by one anyway.
+    """
+    if tx.dialect.name == "sqlite":
+        yield True
+        return
+    got = tx.execute(text("SELECT GET_LOCK(:name, 0)"), {"name": name}).scalar() == 1
+    try:
+        yield got
+    finally:
+        if got and not tx.invalidated:
+            tx.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})
+
+
+def database_clock(tx: Connection) -> datetime.datetime:
+    """Now, in UTC, by the database."""
+    now: datetime.datetime = tx.execute(select(utc_now())).scalar_one()
+    return now

@@ -2,15 +2,22 @@
 
 AppError
 ├── Unauthenticated            401
+├── DeviceBlocked              403
 ├── NotFound                   404
-│   └── DeviceNotFound         404
+│   ├── DeviceNotFound         404
+│   └── BlockNotFound          404
 ├── MethodNotAllowed           405
 ├── DeviceLimitReached         409
+├── DeviceAlreadyRegistered    409
+├── IdempotencyKeyInUse        409
+├── DeviceExpired              410
 ├── PreconditionFailed         412
 ├── BodyTooLarge               413
 ├── UnsupportedMediaType       415
 ├── MalformedJson              400
 ├── InvalidRequest             422
+├── IdempotencyKeyReused       422
+├── RegistrationRateExceeded   429
 ├── InternalError              500
 └── Unavailable                503, nothing was changed or the same call may be repeated
     ├── Contention
@@ -68,6 +75,22 @@ class DeviceNotFound(AppError):
         super().__init__(f"User {user_id} has no device {device_id}.")
 
 
+class BlockNotFound(AppError):
+    status, code, title = 404, "not_found", "Not found"
+
+    def __init__(self, user_id: int, device_id: str) -> None:
+        super().__init__(f"Device {device_id} of user {user_id} is not blocked.")
+
+
+class DeviceBlocked(AppError):
+    """The device was revoked for good: it may not register for this user until it is allowed again."""
+
+    status, code, title = 403, "device_blocked", "Device blocked"
+
+    def __init__(self, user_id: int, device_id: str) -> None:
+        super().__init__(f"Device {device_id} is blocked for user {user_id}.")
+
+
 class MethodNotAllowed(AppError):
     status, code, title = 405, "method_not_allowed", "Method not allowed"
 
@@ -86,15 +109,43 @@ class DeviceLimitReached(AppError):
             f"User {user_id} has {used} of {limit} devices.",
             limit=limit,
             used=used,
+            # A limit of 0 has no room for anything, whatever is removed.
+            need_to_remove=used - limit + 1 if limit else None,
             devices=f"/v1/users/{user_id}/devices",
         )
+
+
+class DeviceAlreadyRegistered(AppError):
+    status, code, title = 409, "device_already_registered", "Device already registered"
+
+    def __init__(self, user_id: int, device_id: str) -> None:
+        super().__init__(f"User {user_id} has a device {device_id} already.")
+
+
+class IdempotencyKeyInUse(AppError):
+    """The first call with this key is still running; its answer will be given again once it has one."""
+
+    status, code, title = 409, "idempotency_key_in_use", "Idempotency key in use"
+    headers: Mapping[str, str] = {"Retry-After": "1"}
+
+    def __init__(self) -> None:
+        super().__init__("Another call with this Idempotency-Key is still running.")
+
+
+class DeviceExpired(AppError):
+    """The device's lease ran out before this heartbeat. To come back, it registers again."""
+
+    status, code, title = 410, "device_expired", "Device expired"
+
+    def __init__(self, user_id: int, device_id: str) -> None:
+        super().__init__(f"The lease of device {device_id} of user {user_id} has run out.")
 
 
 class PreconditionFailed(AppError):
     status, code, title = 412, "precondition_failed", "Precondition failed"
 
     def __init__(self, revision: int) -> None:
-        super().__init__(f"If-Match does not name the device's current revision, which is {revision}.")
+        super().__init__(f"If-Match does not name the current revision, which is {revision}.")
 
 
 class BodyTooLarge(AppError):
@@ -125,6 +176,23 @@ class InvalidRequest(AppError):
         super().__init__(
             f"{len(errors)} of the values sent cannot be accepted; `errors` names each.", errors=errors
         )
+
+
+class IdempotencyKeyReused(AppError):
+    status, code, title = 422, "idempotency_key_reused", "Idempotency key reused"
+
+    def __init__(self) -> None:
+        super().__init__("This Idempotency-Key was sent before with another request.")
+
+
+class RegistrationRateExceeded(AppError):
+    """The user has registered as many new devices in 24 hours as may be."""
+
+    status, code, title = 429, "registration_rate_exceeded", "Registration rate exceeded"
+
+    def __init__(self, user_id: int, most: int, retry_after_seconds: int) -> None:
+        super().__init__(f"User {user_id} has registered {most} new devices in 24 hours.")
+        self.headers = {"Retry-After": str(retry_after_seconds)}
 
 
 class InternalError(AppError):

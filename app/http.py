@@ -6,31 +6,23 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal, NoReturn, TypedDict
 
-from fastapi import Depends, Path, Request, Response
+from fastapi import Depends, Header, Path, Query, Request, Response
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, WithJsonSchema
 
 from app.auth.principal import authenticate, bearer
 from app.db import Database
-from app.devices.schemas import DeviceId
 from app.errors import InvalidRequest, MalformedJson, UnsupportedMediaType
+from app.etags import Precondition, parse_if_match
+from app.origin import Origin
 from app.settings import Settings
-
-LARGEST_USER_ID = 2**64 - 1
-USER_ID_PATTERN = "^[1-9][0-9]{0,19}$"
-
-
-def _user_id(digits: str) -> int:
-    if not re.fullmatch(USER_ID_PATTERN, digits) or int(digits) > LARGEST_USER_ID:
-        raise ValueError(f"must be 1 … {LARGEST_USER_ID}, in decimal digits without leading zeros")
-    return int(digits)
-
+from app.texts import MOST_USER_ID, USER_ID_PATTERN, DeviceId, user_id
 
 UserIdInPath = Annotated[
     str,
-    AfterValidator(_user_id),
+    AfterValidator(user_id),
     WithJsonSchema({"type": "string", "pattern": USER_ID_PATTERN}),
-    Path(description=f"1 … {LARGEST_USER_ID}, in decimal digits.", examples=["42"]),
+    Path(description=f"1 … {MOST_USER_ID}, in decimal digits.", examples=["42"]),
 ]
 DeviceIdInPath = Annotated[DeviceId, Path(examples=["3f6c1a50-phone"])]
 
@@ -45,8 +37,16 @@ async def _settings(request: Request) -> Settings:
     return settings
 
 
+async def _origin(request: Request) -> Origin:
+    return Origin(request.state.actor, request.state.request_id)
+
+
 DatabaseOfApp = Annotated[Database, Depends(_database)]
 SettingsOfApp = Annotated[Settings, Depends(_settings)]
+OriginOfCall = Annotated[Origin, Depends(_origin)]
+PageSize = Annotated[int, Query(ge=1, le=100, description="Entries of a page.")]
+Cursor = Annotated[str | None, Query(max_length=512, description="`next_cursor` of the page before.")]
+IfMatch = Annotated[str | None, Header(description="Only at this ETag.", examples=['"1"'])]
 
 
 @contextmanager
@@ -56,6 +56,11 @@ def refuse(location: Literal["path", "query", "header"], name: str) -> Iterator[
         yield
     except ValueError as error:
         raise InvalidRequest([{"detail": str(error), "location": location, "pointer": f"#/{name}"}]) from None
+
+
+def parsed_if_match(header: str | None) -> Precondition:
+    with refuse("header", "if-match"):
+        return parse_if_match(header)
 
 
 class JsonRequest(Request):

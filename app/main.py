@@ -10,8 +10,10 @@ from fastapi import FastAPI
 
 from app import __version__, problems
 from app.db import Database
+from app.devices.change_routes import router as device_changes
 from app.devices.routes import router as devices
 from app.embedded import resolve_root_key
+from app.events.routes import router as events
 from app.middleware import BodyLimit, HeadAsGet, RequestIds
 from app.migrations import MigrationFailed, migrate_embedded
 from app.openapi import describe
@@ -21,6 +23,7 @@ from app.ops.health import Probe
 from app.ops.health import router as health
 from app.quotas.routes import router as quotas
 from app.settings import BadSettings, Settings, load_settings
+from app.users.routes import router as users
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -35,7 +38,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.root_key_digest = hashlib.sha256(resolve_root_key(settings).encode()).digest()
-    for router in (devices, quotas, health, explorer):
+    for router in (devices, device_changes, quotas, events, users, health, explorer):
         app.include_router(router)
     app.mount(ASSETS, assets)
     app.add_middleware(HeadAsGet)

@@ -16,7 +16,9 @@ their `code` is stable. After a 503 it is safe to repeat the call.
 """.strip()
 
 TAGS = [
-    {"name": "devices", "description": "Register, list, read and revoke a user's devices."},
+    {"name": "devices", "description": "Register, list, read, change, move and revoke a user's devices."},
+    {"name": "events", "description": "What happened to a user's devices and quota, and who asked for it."},
+    {"name": "users", "description": "A user as a whole."},
     {"name": "quotas", "description": "How many devices a user may have and has."},
     {"name": "operations", "description": "Health, for load balancers and whoever is on call."},
 ]

@@ -18,6 +18,7 @@ from app.errors import AppError, FieldError
 log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
+ETAG = {"ETag": {"description": "The revision in quotes.", "schema": {"type": "string"}, "example": '"1"'}}
 EXAMPLE_REQUEST_ID = "0193b0a2-7c5f-7d31-9b1e-5f0f6a1d2c3b"
 
 
@@ -43,6 +44,7 @@ class Problem(TypedDict):
     errors: NotRequired[list[FieldError]]
     limit: NotRequired[int]
     used: NotRequired[int]
+    need_to_remove: NotRequired[int | None]
     devices: NotRequired[str]
 
 
@@ -138,7 +140,13 @@ async def _answer_bug(request: Request, error: Exception) -> ProblemResponse:
 
 DEVICE_NOT_FOUND = errors.DeviceNotFound(42, "3f6c1a50-phone")
 DEVICE_LIMIT_REACHED = errors.DeviceLimitReached(42, limit=3, used=3)
+DEVICE_BLOCKED = errors.DeviceBlocked(42, "3f6c1a50-phone")
+DEVICE_EXPIRED = errors.DeviceExpired(42, "3f6c1a50-phone")
+BLOCK_NOT_FOUND = errors.BlockNotFound(42, "3f6c1a50-phone")
+ALREADY_REGISTERED = errors.DeviceAlreadyRegistered(43, "3f6c1a50-phone")
+RATE_EXCEEDED = errors.RegistrationRateExceeded(42, 10, 3600)
 PRECONDITION_FAILED = errors.PreconditionFailed(2)
+OF_A_KEY: tuple[AppError, ...] = (errors.IdempotencyKeyInUse(), errors.IdempotencyKeyReused())
 OF_A_BODY: tuple[AppError, ...] = (
     errors.MalformedJson("The body is not JSON: Expecting value."),
     errors.BodyTooLarge(65_536),

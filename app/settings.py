@@ -61,6 +61,24 @@ class Settings(BaseSettings):
     default_device_limit: int = Field(
         default=3, ge=0, le=10_000, description="Devices that a user may have; 0 refuses every new one."
     )
+    default_lease_seconds: int | None = Field(
+        default=None,
+        ge=60,
+        le=31_536_000,
+        description="A device frees its slot this long after it was last heard of. Unset: never.",
+    )
+    max_registrations_per_day: int = Field(
+        default=0,
+        ge=0,
+        le=10_000,
+        description="New devices that a user may register in any 24 hours, before 429; 0: as many as fit.",
+    )
+    idempotency_hours: int = Field(
+        default=24, ge=1, le=720, description="How long the answer to an `Idempotency-Key` is kept."
+    )
+    sweep_interval_seconds: float = Field(
+        default=10.0, gt=0, le=3600, description="How often `cupo worker` looks for what has expired."
+    )
     root_key: Annotated[SecretStr, AfterValidator(_fit)] | None = Field(
         default=None,
         description="The bearer key of `/v1`, 16 to 256 printable ASCII characters. Only the embedded "

@@ -2,13 +2,34 @@
 
 from typing import Any
 
-from sqlalchemy import CheckConstraint, Column, Integer, MetaData, String, Table
+from sqlalchemy import CheckConstraint, Column, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.dialects import mysql
 
-from app.dialects import ASCII_KEY, COUNTER, INSTANT, JsonObject, UserId
+from app.dialects import ASCII_KEY, COUNTER, DIGEST, INSTANT, SERIAL, JsonObject, UserId
 
+EVENT_TYPES = (
+    "device.registered",
+    "device.updated",
+    "device.revoked",
+    "device.evicted",
+    "device.replaced",
+    "device.expired",
+    "device.blocked",
+    "device.allowed",
+    "device.transferred",
+    "quota.changed",
+    "user.erased",
+)
 PLATFORMS = ("ios", "android", "windows", "macos", "linux", "web", "tv", "other")
-_PLATFORM = String(16).with_variant(mysql.VARCHAR(16, charset="ascii", collation="ascii_bin"), "mysql")
+
+
+def _ascii(length: int) -> Any:
+    return String(length).with_variant(mysql.VARCHAR(length, charset="ascii", collation="ascii_bin"), "mysql")
+
+
+def _one_of(names: tuple[str, ...]) -> str:
+    return ", ".join(f"'{name}'" for name in names)
+
 
 # InnoDB by name: on any other engine the row lock holds nobody back. Binary collation: text comes back, and
 # compares, exactly as it was sent, whatever the server's default.
@@ -34,7 +55,7 @@ devices = Table(
     Column("user_id", UserId, primary_key=True, autoincrement=False),
     Column("device_id", ASCII_KEY, primary_key=True),
     Column("name", String(100)),
-    Column("platform", _PLATFORM),
+    Column("platform", _ascii(16)),
     Column("model", String(64)),
     Column("os_version", String(64)),
     Column("app_version", String(64)),
@@ -42,13 +63,80 @@ devices = Table(
     Column("registered_at", INSTANT, nullable=False),
     Column("last_seen_at", INSTANT, nullable=False),
     Column("revision", Integer, nullable=False),
+    Column("lease_seconds", Integer),
+    Column("expires_at", INSTANT),
     CheckConstraint("user_id <> 0", name="devices_user_id_is_set"),
     CheckConstraint("device_id <> ''", name="devices_device_id_is_set"),
     CheckConstraint(
-        "platform IN ({})".format(", ".join(f"'{name}'" for name in PLATFORMS)),
+        f"platform IN ({_one_of(PLATFORMS)})",
         name="devices_platform_is_known",
     ),
     CheckConstraint("metadata IS NULL OR json_valid(metadata)", name="devices_metadata_is_json"),
     CheckConstraint("revision >= 1", name="devices_revision_is_positive"),
+    CheckConstraint("(lease_seconds IS NULL) = (expires_at IS NULL)", name="devices_lease_has_an_end"),
+    # For the sweeper: the oldest end first. Devices without a lease are in it as well, all at its start.
+    Index("devices_by_expiry", "expires_at"),
+    **_OPTIONS,
+)
+
+# Limits of single users. A row stays when the user goes back to the default, so that its revision, which is
+# the quota's ETag, never names two states.
+user_quotas = Table(
+    "user_quotas",
+    metadata,
+    Column("user_id", UserId, primary_key=True, autoincrement=False),
+    Column("device_limit", Integer),
+    Column("revision", Integer, nullable=False),
+    CheckConstraint("user_id <> 0", name="user_quotas_user_id_is_set"),
+    CheckConstraint("device_limit BETWEEN 0 AND 10000", name="user_quotas_limit_is_in_range"),
+    CheckConstraint("revision >= 1", name="user_quotas_revision_is_positive"),
+    **_OPTIONS,
+)
+
+device_blocks = Table(
+    "device_blocks",
+    metadata,
+    Column("user_id", UserId, primary_key=True, autoincrement=False),
+    Column("device_id", ASCII_KEY, primary_key=True),
+    Column("blocked_at", INSTANT, nullable=False),
+    CheckConstraint("user_id <> 0", name="device_blocks_user_id_is_set"),
+    **_OPTIONS,
+)
+
+# The audit trail, and the outbox of what is to be told. Written in the transaction of the change itself.
+events = Table(
+    "events",
+    metadata,
+    Column("id", SERIAL, primary_key=True),
+    Column("user_id", UserId, nullable=False),
+    Column("occurred_at", INSTANT, nullable=False),
+    Column("type", _ascii(32), nullable=False),
+    Column("device_id", ASCII_KEY),
+    Column("actor", _ascii(64), nullable=False),
+    Column("reason", String(500)),
+    Column("request_id", _ascii(128), nullable=False),
+    Column("data", JsonObject, nullable=False),
+    CheckConstraint("user_id <> 0", name="events_user_id_is_set"),
+    CheckConstraint(f"type IN ({_one_of(EVENT_TYPES)})", name="events_type_is_known"),
+    # A user's trail, and the registrations of the last day.
+    Index("events_by_user", "user_id", "occurred_at", "id"),
+    **_OPTIONS,
+    sqlite_autoincrement=True,
+)
+
+# Answers that are given again. The digest names caller, method, path and key.
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("user_id", UserId, primary_key=True, autoincrement=False),
+    Column("scope_digest", DIGEST, primary_key=True),
+    Column("request_digest", DIGEST, nullable=False),
+    Column("answered_at", INSTANT, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("headers", JsonObject, nullable=False),
+    Column("body", Text, nullable=False),
+    CheckConstraint("status BETWEEN 200 AND 299", name="idempotency_keys_answer_is_a_success"),
+    # For the sweeper.
+    Index("idempotency_keys_by_age", "answered_at"),
     **_OPTIONS,
 )

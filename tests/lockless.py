@@ -12,8 +12,9 @@ def _lock_nobody(tx: Tx, user_id: int) -> None:
 
 queries.lock_user = _lock_nobody
 # devices.service has its own name for it.
-from app.devices import service  # noqa: E402 - after the lock was taken out
+from app.devices import changes, service  # noqa: E402 - after the lock was taken out
 
 service.lock_user = _lock_nobody  # type: ignore[attr-defined] # mypy: not exported from there
+changes.lock_user = _lock_nobody  # type: ignore[attr-defined] # likewise
 
 app = create_app(load_settings())

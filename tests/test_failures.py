@@ -9,21 +9,16 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from app.db import Database, Tx, uncertain_result
-from app.devices import service
-from app.devices.schemas import NewDevice
 from app.devices.service import Registered
 from app.errors import Contention, DatabaseUnavailable
-from app.etags import Precondition
 from app.quotas import queries as quotas
 from app.settings import Settings, load_settings
 from tests.proxy import Fate, proxied
 from tests.servers import Server, counted_deadlocks
 from tests.services import ROOT_KEY
+from tests.use_cases import register, revoke
 
 pytestmark = pytest.mark.locking
-
-LIMIT = 2
-NEW = NewDevice()
 
 
 @contextmanager
@@ -54,8 +49,8 @@ def rows_of(auditor: Engine, user_id: int) -> list[str]:
 
 def first_registration_ever(db: Database, user_id: int) -> None:
     """So that the lock row is there, and what follows is one transaction."""
-    db.transact(service.register, user_id, "first", NEW, LIMIT)
-    db.transact(service.revoke, user_id, "first", Precondition())
+    db.transact(register, user_id, "first")
+    db.transact(revoke, user_id, "first")
 
 
 @contextmanager
@@ -79,10 +74,10 @@ def test_a_lock_held_past_the_budget_is_contention_and_the_connection_serves_the
         with lock_held_elsewhere(database_url, user):
             began = time.monotonic()
             with pytest.raises(Contention):
-                db.transact(service.register, user, "a", NEW, LIMIT)
+                db.transact(register, user, "a")
             assert time.monotonic() - began < 3.5
         assert rows_of(auditor, user) == []
-        assert db.transact(service.register, user, "a", NEW, LIMIT).created
+        assert db.transact(register, user, "a").created
         assert db.transact(connection_id) == before
 
 
@@ -101,7 +96,7 @@ def test_a_lock_wait_near_the_end_of_the_budget_is_shortened_and_the_session_set
     ):
         first_registration_ever(db, user)
         with lock_held_elsewhere(database_url, user), pytest.raises(Contention):
-            db.transact(service.register, user, "a", NEW, LIMIT)
+            db.transact(register, user, "a")
         assert proxy.statements[-3].startswith("SET SESSION innodb_lock_wait_timeout = 1")
         assert "FOR UPDATE" in proxy.statements[-2]
         assert db.transact(lock_wait) == 2
@@ -113,7 +108,7 @@ def test_a_lock_wait_undoes_the_whole_transaction_not_only_its_statement(
     user, held = new_user(), new_user()
 
     def register_then_wait(tx: Tx) -> None:
-        service.register(tx, user, "a", NEW, LIMIT)
+        register(tx, user, "a")
         quotas.lock_user(tx, held)
 
     with database(database_url, lock_budget_seconds=2, lock_wait_seconds=1) as db:
@@ -131,7 +126,7 @@ def test_a_connection_killed_while_idle_is_replaced_unseen(
     with database(database_url) as db:
         first_registration_ever(db, user)
         kill(auditor, db.transact(connection_id))
-        assert db.transact(service.register, user, "a", NEW, LIMIT).created
+        assert db.transact(register, user, "a").created
     assert rows_of(auditor, user) == ["a"]
 
 
@@ -142,7 +137,7 @@ def test_a_connection_killed_in_mid_transaction_is_replaced_unseen(
     runs = []
 
     def register_and_die_once(tx: Tx) -> Registered:
-        done = service.register(tx, user, "a", NEW, LIMIT)
+        done = register(tx, user, "a")
         runs.append(done)
         if len(runs) == 1:
             kill(auditor, connection_id(tx))
@@ -166,7 +161,7 @@ def test_a_connection_lost_at_commit_is_replaced_unseen(
         first_registration_ever(db, user)
         fates = iter([fate])
         proxy.fate = lambda sql: next(fates, Fate.PASS) if sql == "COMMIT" else Fate.PASS
-        done = db.transact(service.register, user, "a", NEW, LIMIT)
+        done = db.transact(register, user, "a")
         assert proxy.statements.count("COMMIT") >= 2
     assert done.created
     assert done.quota.used == 1
@@ -179,10 +174,10 @@ def test_a_revocation_whose_commit_is_lost_is_no_404(
 ) -> None:
     user = new_user()
     with proxied(database_url) as (proxy, url), database(url) as db:
-        db.transact(service.register, user, "a", NEW, LIMIT)
+        db.transact(register, user, "a")
         fates = iter([fate])
         proxy.fate = lambda sql: next(fates, Fate.PASS) if sql == "COMMIT" else Fate.PASS
-        assert db.transact(service.revoke, user, "a", Precondition())
+        assert db.transact(revoke, user, "a")
     assert rows_of(auditor, user) == []
 
 
@@ -196,8 +191,8 @@ def test_a_device_that_another_call_registered_meanwhile_is_not_taken_for_this_c
     def register_after_a_rival(tx: Tx) -> Registered:
         if uncertain_result(tx) and not rival_came:
             with database(database_url) as rival:
-                rival_came.append(rival.transact(service.register, user, "a", NEW, LIMIT))
-        return service.register(tx, user, "a", NEW, LIMIT)
+                rival_came.append(rival.transact(register, user, "a"))
+        return register(tx, user, "a")
 
     with proxied(database_url) as (proxy, url), database(url) as db:
         first_registration_ever(db, user)
@@ -217,7 +212,7 @@ def test_a_commit_that_keeps_failing_is_never_a_success(
         first_registration_ever(db, user)
         proxy.fate = lambda sql: Fate.CUT_BEFORE if sql == "COMMIT" else Fate.PASS
         with pytest.raises(DatabaseUnavailable):
-            db.transact(service.register, user, "a", NEW, LIMIT)
+            db.transact(register, user, "a")
     assert rows_of(auditor, user) == []
 
 
@@ -257,7 +252,7 @@ def test_a_server_that_turned_read_only_is_left_for_a_new_connection(
     def register_where_it_can_be_written(tx: Tx) -> Registered:
         connections.append(connection_id(tx))
         set_read_only(server, on=len(connections) == 1)
-        return service.register(tx, user, "a", NEW, LIMIT)
+        return register(tx, user, "a")
 
     with database(database_url) as db:
         first_registration_ever(db, user)
@@ -297,7 +292,7 @@ def test_a_client_that_hangs_with_the_lock_is_ended_by_the_database(
         holder = threading.Thread(target=hold)
         holder.start()
         assert locked.wait(10)
-        assert db.transact(service.register, user, "a", NEW, LIMIT).created
+        assert db.transact(register, user, "a").created
         assert not may_end.is_set()
         may_end.set()
         holder.join()

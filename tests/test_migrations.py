@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Connection, Engine, create_engine
 
 from app import migrations
 from app.db import make_engine
@@ -33,13 +33,21 @@ def definitions(settings: Settings) -> dict[str, str]:
         found = {}
         for table in metadata.tables:
             if settings.is_embedded:
-                query = f"SELECT sql FROM sqlite_master WHERE name = '{table}'"  # noqa: S608 - our own name
-                found[table] = connection.exec_driver_sql(query).scalar_one()
+                found[table] = _sqlite_definition(connection, table)
             else:
                 found[table] = connection.exec_driver_sql(f"SHOW CREATE TABLE {table}").one()[1]
         connection.rollback()
     engine.dispose()
     return {table: re.sub(r"\s+", " ", sql) for table, sql in found.items()}
+
+
+def _sqlite_definition(connection: Connection, table: str) -> str:
+    """With its indexes; without the quotes and the order of constraints, which a table copied over changes."""
+    query = f"SELECT sql FROM sqlite_master WHERE tbl_name = '{table}' AND sql IS NOT NULL ORDER BY name"  # noqa: S608 - our own name
+    statements = (re.sub(r'[\s"]+', " ", sql) for sql in connection.exec_driver_sql(query).scalars())
+    return " ; ".join(
+        ", ".join(sorted(re.split(r"\s*,\s*|\s*\(\s+", sql.rstrip(" )")))) for sql in statements
+    )
 
 
 def created_from_tables(settings: Settings) -> dict[str, str]:

@@ -7,18 +7,13 @@ from contextlib import suppress
 import pytest
 
 from app.db import Database
-from app.devices import service
-from app.devices.schemas import NewDevice
 from app.errors import DeviceLimitReached
-from app.etags import Precondition
-from app.quotas import queries as quotas
 from app.settings import load_settings
 from tests.proxy import Proxy, proxied
 from tests.services import ROOT_KEY
+from tests.use_cases import list_devices, register, revoke
 
 pytestmark = pytest.mark.locking
-
-LIMIT = 2
 
 
 class Wire:
@@ -53,7 +48,7 @@ def wire(request: pytest.FixtureRequest, database_url: str) -> Iterator[Wire]:
             database_url=url, root_key=ROOT_KEY, database_pool_size=1, multi_writer=request.param
         )
         database = Database(settings)
-        database.transact(quotas.count_devices, 1)  # the first connection also asks what the server is
+        database.transact(list_devices, 1)  # the first connection also asks what the server is
         yield Wire(proxy, database)
         database.close()
 
@@ -63,14 +58,15 @@ def lock(request: pytest.FixtureRequest) -> str:
     return "LOCK BY WRITE" if request.node.callspec.params["wire"] == "on" else "LOCK"
 
 
-def test_a_user_who_has_registered_before_costs_four_statements_commit_included(
+def test_a_user_who_has_registered_before_costs_five_statements_commit_included(
     wire: Wire, lock: str, new_user: Callable[[], int]
 ) -> None:
     user = new_user()
-    wire.sent(service.register, user, "a", NewDevice(), LIMIT)
-    assert wire.sent(service.register, user, "b", NewDevice(name="b"), LIMIT) == [
+    wire.sent(register, user, "a")
+    assert wire.sent(register, user, "b") == [
         lock,
         "SELECT",
+        "INSERT INTO",
         "INSERT INTO",
         "COMMIT",
     ]
@@ -79,31 +75,31 @@ def test_a_user_who_has_registered_before_costs_four_statements_commit_included(
 def test_a_new_user_s_lock_row_is_made_in_a_transaction_of_its_own(
     wire: Wire, lock: str, new_user: Callable[[], int]
 ) -> None:
-    sent = wire.sent(service.register, new_user(), "a", NewDevice(), LIMIT)
+    sent = wire.sent(register, new_user(), "a")
     assert sent[:4] == [lock, "ROLLBACK", "INSERT IGNORE", "COMMIT"]
-    assert sent[4:] == [lock, "SELECT", "INSERT INTO", "COMMIT"]
+    assert sent[4:] == [lock, "SELECT", "INSERT INTO", "INSERT INTO", "COMMIT"]
 
 
 def test_a_refusal_is_rolled_back(wire: Wire, lock: str, new_user: Callable[[], int]) -> None:
     user = new_user()
     for device in ("a", "b"):
-        wire.sent(service.register, user, device, NewDevice(), LIMIT)
-    assert wire.sent(service.register, user, "c", NewDevice(), LIMIT) == [lock, "SELECT", "ROLLBACK"]
+        wire.sent(register, user, device)
+    assert wire.sent(register, user, "c") == [lock, "SELECT", "ROLLBACK"]
 
 
 def test_a_known_device_costs_four_statements(wire: Wire, lock: str, new_user: Callable[[], int]) -> None:
     user = new_user()
-    wire.sent(service.register, user, "a", NewDevice(), LIMIT)
-    assert wire.sent(service.register, user, "a", NewDevice(), LIMIT) == [lock, "SELECT", "UPDATE", "COMMIT"]
+    wire.sent(register, user, "a")
+    assert wire.sent(register, user, "a") == [lock, "SELECT", "UPDATE", "COMMIT"]
 
 
 def test_a_revocation_takes_the_lock_first(wire: Wire, lock: str, new_user: Callable[[], int]) -> None:
     user = new_user()
-    wire.sent(service.register, user, "a", NewDevice(), LIMIT)
-    assert wire.sent(service.revoke, user, "a", Precondition()) == [lock, "SELECT", "DELETE", "COMMIT"]
+    wire.sent(register, user, "a")
+    assert wire.sent(revoke, user, "a") == [lock, "SELECT", "SELECT", "DELETE", "INSERT INTO", "COMMIT"]
 
 
 def test_reads_take_no_lock(wire: Wire, new_user: Callable[[], int]) -> None:
     user = new_user()
-    wire.sent(service.register, user, "a", NewDevice(), LIMIT)
-    assert wire.sent(service.list_devices, user, None, 50, LIMIT) == ["SELECT", "SELECT", "COMMIT"]
+    wire.sent(register, user, "a")
+    assert wire.sent(list_devices, user) == ["SELECT", "SELECT", "COMMIT"]

@@ -8,6 +8,8 @@ from fastapi.security import HTTPBearer
 
 from app.errors import Unauthenticated
 
+ROOT_ACTOR = "root_key"
+
 bearer = HTTPBearer(auto_error=False, description="The root key, `CUPO_ROOT_KEY`.")
 
 
@@ -22,3 +24,4 @@ async def authenticate(request: Request) -> None:
     given = hashlib.sha256(credentials.credentials.encode(errors="surrogateescape")).digest()
     if not hmac.compare_digest(given, request.app.state.root_key_digest):
         raise Unauthenticated
+    request.state.actor = ROOT_ACTOR

@@ -1,26 +1,48 @@
 """The statements about devices. Each has `user_id =`, so that it reads one place of the primary key."""
 
 import datetime
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Row, and_, bindparam, delete, func, insert, literal, select, tuple_, update
+from sqlalchemy import (
+    BindParameter,
+    Row,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    insert,
+    literal,
+    select,
+    tuple_,
+    update,
+)
 
 from app.db import Tx
-from app.devices.schemas import Device, NewDevice
-from app.dialects import utc_now
-from app.tables import devices
+from app.devices.schemas import Device
+from app.dialects import seconds_from_now, utc_now
+from app.quotas.queries import is_alive, quota_of
+from app.quotas.schemas import Quota
+from app.tables import device_blocks as blocks
+from app.tables import devices, user_quotas
 
+_user: BindParameter[int] = bindparam("user")
+_device_id: BindParameter[str] = bindparam("device")
+_own = user_quotas.c.user_id == _user
+_all = devices.alias("all_of_user")
 _one = select(literal(1).label("one")).subquery("one")
-_used = (
-    select(func.count()).select_from(devices).where(devices.c.user_id == bindparam("user")).scalar_subquery()
-)
-_state = select(utc_now().label("at"), _used.label("used"), devices).select_from(
-    _one.outerjoin(
-        devices, and_(devices.c.user_id == bindparam("user"), devices.c.device_id == bindparam("device"))
-    )
-)
-_insert = insert(devices)
+_state = select(
+    utc_now().label("at"),
+    select(func.count()).select_from(_all).where(_all.c.user_id == _user).scalar_subquery().label("used"),
+    exists().where(_all.c.user_id == _user, _all.c.expires_at <= utc_now()).label("some_expired"),
+    exists().where(blocks.c.user_id == _user, blocks.c.device_id == _device_id).label("is_blocked"),
+    select(user_quotas.c.device_limit).where(_own).scalar_subquery().label("own_limit"),
+    select(user_quotas.c.revision).where(_own).scalar_subquery().label("quota_revision"),
+    devices,
+).select_from(_one.outerjoin(devices, and_(devices.c.user_id == _user, devices.c.device_id == _device_id)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,27 +50,29 @@ class RegistrationState:
     """What a registration decides by, as of one statement under the user's lock."""
 
     at: datetime.datetime
-    used: int
+    quota: Quota
+    some_expired: bool
+    is_blocked: bool
     known: Device | None
 
 
-def registration_state(tx: Tx, user_id: int, device_id: str) -> RegistrationState:
-    """The clock, the user's count and the device if it is there, in one round trip."""
+def registration_state(tx: Tx, user_id: int, device_id: str, default_limit: int) -> RegistrationState:
+    """The clock, the user's quota, and the device if it is there, in one round trip.
+
+    `quota.used` counts the rows that are there, those too whose lease has run out: see `expired_devices`.
+    """
     row = tx.execute(_state, {"user": user_id, "device": device_id}).one()
-    return RegistrationState(row.at, row.used, None if row.user_id is None else _device(row))
+    return RegistrationState(
+        at=row.at,
+        quota=quota_of(row.used, row.own_limit, row.quota_revision, default_limit),
+        some_expired=bool(row.some_expired),
+        is_blocked=bool(row.is_blocked),
+        known=None if row.user_id is None else _device(row),
+    )
 
 
-def insert_device(tx: Tx, user_id: int, device_id: str, new: NewDevice, at: datetime.datetime) -> Device:
-    """Insert at revision 1. The values are complete, so nothing needs to be read back."""
-    values = new.model_dump() | {
-        "user_id": user_id,
-        "device_id": device_id,
-        "registered_at": at,
-        "last_seen_at": at,
-        "revision": 1,
-    }
-    tx.execute(_insert, values)
-    return Device.model_construct(**values)
+def insert_device(tx: Tx, device: Device) -> None:
+    tx.execute(insert(devices), {name: getattr(device, name) for name in _COLUMNS})
 
 
 def update_device(tx: Tx, device: Device, changes: dict[str, Any]) -> Device:
@@ -57,13 +81,45 @@ def update_device(tx: Tx, device: Device, changes: dict[str, Any]) -> Device:
     return device.model_copy(update=changes)
 
 
-def delete_device(tx: Tx, user_id: int, device_id: str) -> None:
-    tx.execute(delete(devices).where(_is(user_id, device_id)))
+def renew_if_alive(tx: Tx, user_id: int, device_id: str) -> bool:
+    """Move `last_seen_at` to now and start the lease anew, unless it has run out or there is no device.
+
+    Takes no user lock. Its rival is a registration that removes what has expired: whichever has the row
+    first, the other sees what became of it, since both repeat the condition on the row itself.
+    """
+    renewed = (
+        update(devices)
+        .where(_is(user_id, device_id), is_alive())
+        .values(last_seen_at=utc_now(), expires_at=seconds_from_now(devices.c.lease_seconds))
+    )
+    return tx.execute(renewed).rowcount == 1
+
+
+def delete_devices(tx: Tx, user_id: int, device_ids: Sequence[str]) -> None:
+    tx.execute(delete(devices).where(devices.c.user_id == user_id, devices.c.device_id.in_(device_ids)))
+
+
+def expired_devices(tx: Tx, user_id: int, limit: int) -> list[Device]:
+    """Devices whose lease has run out, locked: a heartbeat in flight is waited for, and then counts."""
+    query = select(devices).where(devices.c.user_id == user_id, devices.c.expires_at <= utc_now())
+    return _devices(tx, query.order_by(devices.c.device_id).limit(limit).with_for_update())
 
 
 def find_device(tx: Tx, user_id: int, device_id: str) -> Device | None:
-    row = tx.execute(select(devices).where(_is(user_id, device_id))).one_or_none()
+    """The device, unless its lease has run out."""
+    row = tx.execute(select(devices).where(_is(user_id, device_id), is_alive())).one_or_none()
     return None if row is None else _device(row)
+
+
+def has_row(tx: Tx, user_id: int, device_id: str) -> bool:
+    return tx.execute(select(devices.c.user_id).where(_is(user_id, device_id))).first() is not None
+
+
+def first_to_evict(tx: Tx, user_id: int, on_limit: str, number: int) -> list[Device]:
+    """The `number` devices that go first: by age, or by when they were last seen."""
+    age = devices.c.last_seen_at if on_limit == "evict_least_recently_seen" else devices.c.registered_at
+    query = select(devices).where(devices.c.user_id == user_id)
+    return _devices(tx, query.order_by(age, devices.c.device_id).limit(number))
 
 
 def list_devices(
@@ -74,15 +130,49 @@ def list_devices(
     Reads all of the user's rows and sorts them, up to the largest limit of 10,000; see
     docs/decisions/0002-primary-key-of-devices.md.
     """
-    query = select(devices).where(devices.c.user_id == user_id)
+    query = select(devices).where(devices.c.user_id == user_id, is_alive())
     if after is not None:
         query = query.where(tuple_(devices.c.registered_at, devices.c.device_id) > after)
-    page = query.order_by(devices.c.registered_at, devices.c.device_id).limit(limit)
-    return [_device(row) for row in tx.execute(page)]
+    return _devices(tx, query.order_by(devices.c.registered_at, devices.c.device_id).limit(limit))
+
+
+def registered_until(tx: Tx, user_id: int, until: datetime.datetime, limit: int) -> list[Device]:
+    query = select(devices).where(devices.c.user_id == user_id, devices.c.registered_at <= until)
+    return _devices(tx, query.order_by(devices.c.device_id).limit(limit))
+
+
+def move_device(tx: Tx, device: Device, to_user_id: int) -> Device:
+    tx.execute(update(devices).where(_is(device.user_id, device.device_id)).values(user_id=to_user_id))
+    return device.model_copy(update={"user_id": to_user_id})
+
+
+def insert_block(tx: Tx, user_id: int, device_id: str, at: datetime.datetime) -> None:
+    tx.execute(insert(blocks), {"user_id": user_id, "device_id": device_id, "blocked_at": at})
+
+
+def delete_block(tx: Tx, user_id: int, device_id: str) -> bool:
+    found = delete(blocks).where(blocks.c.user_id == user_id, blocks.c.device_id == device_id)
+    return tx.execute(found).rowcount == 1
+
+
+def users_with_expired_devices(tx: Tx, limit: int) -> list[int]:
+    """Users of the `limit` devices that expired first. Reads `devices_by_expiry` from its oldest end."""
+    oldest = (
+        select(devices.c.user_id)
+        .where(devices.c.expires_at <= utc_now())
+        .order_by(devices.c.expires_at)
+        .limit(limit)
+        .subquery("oldest")
+    )
+    return sorted(set(tx.execute(select(oldest.c.user_id)).scalars()))
 
 
 def _is(user_id: int, device_id: str) -> Any:
     return and_(devices.c.user_id == user_id, devices.c.device_id == device_id)
+
+
+def _devices(tx: Tx, query: Select[Any]) -> list[Device]:
+    return [_device(row) for row in tx.execute(query)]
 
 
 def _device(row: Row[Any]) -> Device:

@@ -1,18 +1,39 @@
 from typing import Annotated
 
 import uuid_utils
-from fastapi import APIRouter, Header, Query, Response
+from fastapi import APIRouter, Query, Response
 
 from app import cursors
-from app.devices import service
-from app.devices.schemas import Device, DeviceList, NewDevice, Registration
-from app.etags import parse_if_match
-from app.http import V1, DatabaseOfApp, DeviceIdInPath, SettingsOfApp, UserIdInPath, refuse
-from app.problems import DEVICE_LIMIT_REACHED, DEVICE_NOT_FOUND, OF_A_BODY, PRECONDITION_FAILED, answers
+from app.devices import changes, service
+from app.devices.schemas import Device, DeviceList, NewDevice, Registration, RevokedDevices
+from app.devices.service import Registered
+from app.http import (
+    V1,
+    Cursor,
+    DatabaseOfApp,
+    DeviceIdInPath,
+    OriginOfCall,
+    PageSize,
+    SettingsOfApp,
+    UserIdInPath,
+    refuse,
+)
+from app.idempotency.queries import Answer
+from app.idempotency.routes import ClaimOfCall, answered
+from app.problems import (
+    DEVICE_BLOCKED,
+    DEVICE_LIMIT_REACHED,
+    DEVICE_NOT_FOUND,
+    ETAG,
+    OF_A_BODY,
+    OF_A_KEY,
+    RATE_EXCEEDED,
+    answers,
+)
+from app.texts import Reason
 
 router = APIRouter(prefix="/v1/users/{user_id}/devices", tags=["devices"], **V1)
 
-ETAG = {"ETag": {"description": "The revision in quotes.", "schema": {"type": "string"}, "example": '"1"'}}
 LOCATION = {"Location": {"description": "The device's address.", "schema": {"type": "string"}}}
 
 
@@ -21,6 +42,7 @@ LOCATION = {"Location": {"description": "The device's address.", "schema": {"typ
     operation_id="registerDevice",
     summary="Register a device",
     status_code=201,
+    response_model=Registration,
     response_description="Registered: one slot more is used",
     responses={
         200: {
@@ -29,22 +51,33 @@ LOCATION = {"Location": {"description": "The device's address.", "schema": {"typ
             "headers": ETAG,
         },
         201: {"headers": ETAG | LOCATION},
-        **answers(DEVICE_LIMIT_REACHED, *OF_A_BODY),
+        **answers(
+            DEVICE_LIMIT_REACHED, DEVICE_BLOCKED, DEVICE_NOT_FOUND, RATE_EXCEEDED, *OF_A_BODY, *OF_A_KEY
+        ),
     },
 )
 async def register_device(
-    user_id: UserIdInPath, new: NewDevice, response: Response, db: DatabaseOfApp, settings: SettingsOfApp
-) -> Registration:
+    user_id: UserIdInPath,
+    new: NewDevice,
+    origin: OriginOfCall,
+    claim: ClaimOfCall,
+    db: DatabaseOfApp,
+    settings: SettingsOfApp,
+) -> Response:
     """Register a device under the user's limit. The same `device_id` again never takes a second slot."""
     # Made before the first run: a run after an uncertain COMMIT must find the device that it may have made.
     device_id = new.device_id or str(uuid_utils.uuid7())
-    done = await db.submit(service.register, user_id, device_id, new, settings.default_device_limit)
-    response.headers["ETag"] = done.device.etag
+    return await answered(
+        db, claim, _registration, service.register, settings, origin, user_id, device_id, new
+    )
+
+
+def _registration(done: Registered) -> Answer:
+    headers = {"ETag": done.device.etag}
     if done.created:
-        response.headers["Location"] = f"/v1/users/{user_id}/devices/{device_id}"
-    else:
-        response.status_code = 200
-    return Registration(device=done.device, quota=done.quota)
+        headers["Location"] = f"/v1/users/{done.device.user_id}/devices/{done.device.device_id}"
+    body = Registration.model_construct(device=done.device, quota=done.quota, evicted=done.evicted)
+    return Answer(201 if done.created else 200, headers, body.model_dump_json())
 
 
 @router.get("", operation_id="listDevices", summary="List a user's devices", responses=answers())
@@ -52,20 +85,34 @@ async def list_devices(
     user_id: UserIdInPath,
     db: DatabaseOfApp,
     settings: SettingsOfApp,
-    limit: Annotated[int, Query(ge=1, le=100, description="Devices on a page.")] = 50,
-    cursor: Annotated[
-        str | None, Query(max_length=512, description="`next_cursor` of the page before.")
-    ] = None,
+    limit: PageSize = 50,
+    cursor: Cursor = None,
 ) -> DeviceList:
     """Oldest first. A user that was never seen has an empty list."""
     with refuse("query", "cursor"):
         after = None if cursor is None else cursors.decode(cursor)
-    found, quota = await db.submit(
-        service.list_devices, user_id, after, limit + 1, settings.default_device_limit, read_only=True
-    )
+    found, quota = await db.submit(service.list_devices, settings, user_id, after, limit + 1, read_only=True)
     items, more = found[:limit], found[limit:]
     last = cursors.encode(items[-1].registered_at, items[-1].device_id) if more else None
     return DeviceList(items=items, next_cursor=last, quota=quota)
+
+
+@router.delete(
+    "", operation_id="revokeAllDevices", summary="Revoke all of a user's devices", responses=answers()
+)
+async def revoke_all_devices(
+    user_id: UserIdInPath,
+    origin: OriginOfCall,
+    db: DatabaseOfApp,
+    reason: Annotated[Reason | None, Query(description="Goes into the trail.")] = None,
+) -> RevokedDevices:
+    """In batches: devices that register meanwhile stay, and other users do not wait."""
+    revoked, until = 0, None
+    while True:
+        gone, until = await db.submit(changes.revoke_some, origin.because(reason), user_id, until)
+        revoked += gone
+        if gone < service.MOST_AT_ONCE:
+            return RevokedDevices(revoked=revoked)
 
 
 @router.get(
@@ -81,23 +128,3 @@ async def get_device(
     device = await db.submit(service.read_device, user_id, device_id, read_only=True)
     response.headers["ETag"] = device.etag
     return device
-
-
-@router.delete(
-    "/{device_id}",
-    operation_id="revokeDevice",
-    summary="Revoke a device",
-    status_code=204,
-    response_class=Response,  # the default one would name a media type for no body
-    responses=answers(DEVICE_NOT_FOUND, PRECONDITION_FAILED),
-)
-async def revoke_device(
-    user_id: UserIdInPath,
-    device_id: DeviceIdInPath,
-    db: DatabaseOfApp,
-    if_match: Annotated[str | None, Header(description="Revoke only at this ETag.", examples=['"1"'])] = None,
-) -> None:
-    """Remove the device. Its slot is free at once, from every replica."""
-    with refuse("header", "if-match"):
-        precondition = parse_if_match(if_match)
-    await db.submit(service.revoke, user_id, device_id, precondition)

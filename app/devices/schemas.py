@@ -1,91 +1,26 @@
 """Devices as callers send and see them."""
 
-import datetime
 import json
-import re
 import sys
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PlainValidator,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StrictInt, WithJsonSchema
 
 from app.quotas.schemas import EXAMPLE as EXAMPLE_QUOTA
 from app.quotas.schemas import Quota
+from app.texts import SURROGATE, DeviceId, Instant, Name, ShortText, UserIdAsText, UserIdInBody, clean
 
 METADATA_BYTES = 4096
 METADATA_KEYS = 32
 METADATA_KEY_CHARACTERS = 40
-MOST_DEVICE_ID_CHARACTERS = 128
 
-# The names «.» and «..» are left out: in a path every client would resolve them away.
-DEVICE_ID_PATTERN = r"^(\.{0,2}[A-Za-z0-9_:~-][A-Za-z0-9._:~-]*|\.{3}[A-Za-z0-9._:~-]*)$"
-# C0, DEL and C1. Joiners and direction marks are no control characters; emoji and many scripts need them.
-NO_CONTROL_CHARACTERS = r"^[^\x00-\x1f\x7f-\x9f]*$"
-# Python's JSON parser lets halves of a pair through, which no UTF-8 can hold.
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-_CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-def _device_id(value: str) -> str:
-    if len(value) > MOST_DEVICE_ID_CHARACTERS or not re.fullmatch(DEVICE_ID_PATTERN, value):
-        raise ValueError(
-            f"must be 1 to {MOST_DEVICE_ID_CHARACTERS} of the characters A-Z a-z 0-9 . _ : ~ -"
-            " and neither . nor .. alone"
-        )
-    return value
-
-
-DeviceId = Annotated[
-    str,
-    AfterValidator(_device_id),
-    WithJsonSchema(
-        {
-            "type": "string",
-            "minLength": 1,
-            "maxLength": MOST_DEVICE_ID_CHARACTERS,
-            "pattern": DEVICE_ID_PATTERN,
-        }
-    ),
-]
 Platform = Literal["ios", "android", "windows", "macos", "linux", "web", "tv", "other"]
-
-
-def _clean(value: str) -> str:
-    if _CONTROL_CHARACTER.search(value):
-        raise ValueError("must not have control characters")
-    if _SURROGATE.search(value):
-        raise ValueError("must be Unicode text: it has half a surrogate pair")
-    return value
-
-
-def _text(most: int) -> tuple[Any, ...]:
-    """What makes a str a text of at most `most` code points, trimmed."""
-
-    def trimmed(value: str) -> str:
-        text = _clean(value).strip()
-        if len(text) > most:
-            raise ValueError(f"must have at most {most} characters, not {len(text)}")
-        return text
-
-    schema = {"type": "string", "maxLength": most, "pattern": NO_CONTROL_CHARACTERS}
-    return AfterValidator(trimmed), WithJsonSchema(schema)
-
-
-Name = Annotated[str, *_text(100)]
-ShortText = Annotated[str, *_text(64)]
 
 
 def _scalar(value: Any) -> Any:
     """One validator in place of a union of types, which would report each type that the value is not."""
     match value:
-        case str() if _SURROGATE.search(value):
+        case str() if SURROGATE.search(value):
             raise ValueError("must be Unicode text: it has half a surrogate pair")
         case None | bool() | str():
             return value
@@ -99,7 +34,7 @@ def _scalar(value: Any) -> Any:
 def _key(value: str) -> str:
     if not 1 <= len(value) <= METADATA_KEY_CHARACTERS:
         raise ValueError(f"must have a key of 1 to {METADATA_KEY_CHARACTERS} characters")
-    return _clean(value)
+    return clean(value)
 
 
 def _small(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -120,18 +55,7 @@ Metadata = Annotated[
 ]
 
 
-def _rfc3339(instant: datetime.datetime) -> str:
-    return instant.isoformat(timespec="microseconds") + "Z"
-
-
-Instant = Annotated[
-    datetime.datetime,
-    PlainSerializer(_rfc3339, return_type=str),
-    WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
-]
-UserIdAsText = Annotated[
-    int, PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string"}, mode="serialization")
-]
+LeaseSeconds = Annotated[StrictInt, Field(ge=60, le=31_536_000)]
 
 
 class DeviceFields(BaseModel):
@@ -145,6 +69,9 @@ class DeviceFields(BaseModel):
     metadata: Metadata | None = Field(
         default=None, description="A flat object of at most 32 keys and 4 KiB as JSON, kept exactly."
     )
+
+    def descriptive_fields(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in DeviceFields.model_fields}
 
 
 class NewDevice(DeviceFields):
@@ -161,10 +88,62 @@ class NewDevice(DeviceFields):
     device_id: DeviceId | None = Field(
         default=None, description="Chosen by the client, compared byte for byte. Left out: a UUIDv7 is made."
     )
+    lease_seconds: LeaseSeconds | None = Field(
+        default=None,
+        description="The device frees its slot this long after it was last heard of. Left out: the service's "
+        "default, or what the device has. null: never.",
+    )
+    replace_device_id: DeviceId | None = Field(
+        default=None, description="Revoke this device in the same transaction, so that nobody takes its slot."
+    )
+    on_limit: Literal["reject", "evict_oldest", "evict_least_recently_seen"] = Field(
+        default="reject", description="What to do at the limit: refuse, or revoke by age or by last use."
+    )
 
     def given_fields(self) -> dict[str, Any]:
         """The descriptive fields that the caller sent, null ones included."""
-        return self.model_dump(include=self.model_fields_set - {"device_id"})
+        return {
+            name: value for name, value in self.descriptive_fields().items() if name in self.model_fields_set
+        }
+
+    def lease_or(self, otherwise: int | None) -> int | None:
+        """The lease that the caller asks for, null included, or else `otherwise`. Seconds."""
+        return self.lease_seconds if "lease_seconds" in self.model_fields_set else otherwise
+
+
+class DeviceChange(DeviceFields):
+    """A JSON merge patch (RFC 7396): what is left out stays, null clears, `metadata` merges key by key."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra={"examples": [{"name": "Ana's old phone"}]}
+    )
+
+    def merged_into(self, device: "Device") -> dict[str, Any]:
+        """The descriptive fields that change, with their new values."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        if given.get("metadata") is not None:
+            merged = {**(device.metadata or {}), **given["metadata"]}
+            given["metadata"] = {key: value for key, value in merged.items() if value is not None}
+        return changed_fields(device, given)
+
+
+def changed_fields(device: "Device", given: dict[str, Any]) -> dict[str, Any]:
+    """Those of `given` that differ. As JSON: Python would take 1, 1.0 and true for one value."""
+    return {
+        name: value
+        for name, value in given.items()
+        if json.dumps(getattr(device, name), sort_keys=True) != json.dumps(value, sort_keys=True)
+    }
+
+
+class Transfer(BaseModel):
+    """Where a device goes."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra={"examples": [{"to_user_id": "43"}]}
+    )
+
+    to_user_id: UserIdInBody
 
 
 EXAMPLE: dict[str, Any] = {
@@ -178,6 +157,7 @@ EXAMPLE: dict[str, Any] = {
     "metadata": None,
     "registered_at": "2026-11-30T09:30:00.123456Z",
     "last_seen_at": "2026-11-30T09:30:00.123456Z",
+    "expires_at": None,
     "revision": 1,
 }
 
@@ -190,8 +170,11 @@ class Device(DeviceFields):
     device_id: DeviceId
     user_id: UserIdAsText
     registered_at: Instant = Field(description="By the database's clock, UTC.")
-    last_seen_at: Instant = Field(description="Moves when the device registers again.")
+    last_seen_at: Instant = Field(description="Moves with a heartbeat and when the device registers again.")
+    expires_at: Instant | None = Field(description="When its lease ends and its slot is free; null: never.")
     revision: int = Field(ge=1, description="Counts the changes of descriptive fields; the ETag in quotes.")
+
+    lease_seconds: int | None = Field(exclude=True)
 
     @property
     def etag(self) -> str:
@@ -199,12 +182,30 @@ class Device(DeviceFields):
 
 
 class Registration(BaseModel):
-    """The registered device and what is left of the user's quota."""
+    """The registered device, what is left of the user's quota, and which devices had to go for it."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"device": EXAMPLE, "quota": EXAMPLE_QUOTA, "evicted": []}]}
+    )
+
+    device: Device
+    quota: Quota
+    evicted: list[Device] = Field(description="Revoked because of `on_limit`.")
+
+
+class Transferred(BaseModel):
+    """The device at its receiver, and the receiver's quota."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"device": EXAMPLE, "quota": EXAMPLE_QUOTA}]})
 
     device: Device
     quota: Quota
+
+
+class RevokedDevices(BaseModel):
+    """How many devices were revoked."""
+
+    revoked: int = Field(ge=0, examples=[3])
 
 
 class DeviceList(BaseModel):

@@ -1,43 +1,82 @@
-"""The use cases. Each is one transaction, run by `Database.transact`, maybe more than once."""
+"""Registering and reading. Each use case is one transaction, which `Database.transact` may run again."""
 
 import datetime
-import json
-from dataclasses import dataclass
-from typing import Any
+import math
+from dataclasses import dataclass, field
 
 from app.db import Tx, uncertain_result
 from app.devices import queries
-from app.devices.schemas import Device, NewDevice
-from app.errors import DeviceLimitReached, DeviceNotFound, PreconditionFailed
-from app.etags import Precondition
-from app.quotas.queries import count_devices, lock_user
+from app.devices.schemas import Device, NewDevice, changed_fields
+from app.errors import DeviceBlocked, DeviceLimitReached, DeviceNotFound, RegistrationRateExceeded
+from app.events.queries import Happened, append, nth_last_registration
+from app.origin import Origin
+from app.quotas.queries import lock_user, read_quota
 from app.quotas.schemas import Quota
+from app.settings import Settings
+
+DAY_SECONDS = 86_400
+MOST_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """A device that is registered, by this call (`created`) or before it."""
+    """A device that is registered, by this call (`created`) or before it, and what had to go for it."""
 
     device: Device
     quota: Quota
     created: bool
+    evicted: list[Device] = field(default_factory=list)
 
 
-def register(tx: Tx, user_id: int, device_id: str, new: NewDevice, default_limit: int) -> Registered:
+def register(
+    tx: Tx, settings: Settings, origin: Origin, user_id: int, device_id: str, new: NewDevice
+) -> Registered:
     """Register the device, or refresh it if it is known, which takes no slot and works at the limit.
 
     Holds the user's lock to the end of `tx`. Safe to call again with the same `device_id`. Raises
-    DeviceLimitReached (409).
+    DeviceBlocked (403), DeviceNotFound (404) of `replace_device_id`, DeviceLimitReached (409),
+    RegistrationRateExceeded (429).
     """
     lock_user(tx, user_id)
-    state = queries.registration_state(tx, user_id, device_id)
-    quota = Quota(limit=default_limit, used=state.used)
+    state = state_without_expired(tx, settings, origin, user_id, device_id)
+    if state.is_blocked:
+        raise DeviceBlocked(user_id, device_id)
     if state.known:
-        return _registered_by_this_call(tx, state.known) or _refreshed(tx, state.known, state.at, new, quota)
-    if quota.used >= quota.limit:
-        raise DeviceLimitReached(user_id, limit=quota.limit, used=quota.used)
-    device = queries.insert_device(tx, user_id, device_id, new, state.at)
-    return Registered(device=device, quota=quota.with_one_more(), created=True)
+        return _registered_by_this_call(tx, state.known) or _refreshed(tx, state.known, state, new)
+    _refuse_above_daily_rate(tx, settings, user_id, state.at)
+    evicted, used = _make_room(tx, origin, user_id, new, state)
+    device = _new_device(settings, user_id, device_id, new, state.at)
+    queries.insert_device(tx, device)
+    append(tx, origin, Happened("device.registered", user_id, state.at, device_id, _described(device)))
+    return Registered(device, state.quota.with_used(used + 1), created=True, evicted=evicted)
+
+
+def state_without_expired(
+    tx: Tx, settings: Settings, origin: Origin, user_id: int, device_id: str
+) -> queries.RegistrationState:
+    """What a registration decides by, after what has expired is gone. The caller holds the user's lock.
+
+    Rows are deleted before they are counted. To count those that have not expired would let the limit break:
+    a heartbeat in flight may bring one back to life after the count.
+    """
+    state = queries.registration_state(tx, user_id, device_id, settings.default_device_limit)
+    while state.some_expired and remove_expired(tx, origin, user_id, state.at):
+        state = queries.registration_state(tx, user_id, device_id, settings.default_device_limit)
+    return state
+
+
+def remove_expired(tx: Tx, origin: Origin, user_id: int, at: datetime.datetime) -> int:
+    """Delete up to 500 devices whose lease has run out: how many. The caller holds the user's lock."""
+    gone = queries.expired_devices(tx, user_id, MOST_AT_ONCE)
+    remove(tx, origin, "device.expired", at, gone)
+    return len(gone)
+
+
+def remove(tx: Tx, origin: Origin, event_type: str, at: datetime.datetime, gone: list[Device]) -> None:
+    """Delete devices of one user and say of each why. The caller holds the user's lock."""
+    if gone:
+        queries.delete_devices(tx, gone[0].user_id, [device.device_id for device in gone])
+        append(tx, origin, *(Happened(event_type, device.user_id, at, device.device_id) for device in gone))
 
 
 def _registered_by_this_call(tx: Tx, known: Device) -> Registered | None:
@@ -51,40 +90,85 @@ def _registered_by_this_call(tx: Tx, known: Device) -> Registered | None:
     return None
 
 
-def _refreshed(tx: Tx, known: Device, at: datetime.datetime, new: NewDevice, quota: Quota) -> Registered:
-    changes = {
-        name: value for name, value in new.given_fields().items() if not _same(getattr(known, name), value)
-    }
-    revision = known.revision + 1 if changes else known.revision
-    device = queries.update_device(tx, known, {**changes, "last_seen_at": at, "revision": revision})
-    return Registered(device=device, quota=quota, created=False)
+def _refreshed(tx: Tx, known: Device, state: queries.RegistrationState, new: NewDevice) -> Registered:
+    changes = changed_fields(known, new.given_fields())
+    lease_seconds = new.lease_or(known.lease_seconds)
+    device = queries.update_device(
+        tx,
+        known,
+        {
+            **changes,
+            "last_seen_at": state.at,
+            "lease_seconds": lease_seconds,
+            "expires_at": _end_of_lease(state.at, lease_seconds),
+            "revision": known.revision + 1 if changes else known.revision,
+        },
+    )
+    return Registered(device, state.quota, created=False)
 
 
-def _same(one: Any, other: Any) -> bool:
-    """As JSON: Python's own comparison would take 1, 1.0 and true for one value."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+def _refuse_above_daily_rate(tx: Tx, settings: Settings, user_id: int, at: datetime.datetime) -> None:
+    most = settings.max_registrations_per_day
+    if not most:
+        return
+    oldest = nth_last_registration(tx, user_id, most, DAY_SECONDS)
+    if oldest is not None:
+        wait_seconds = (oldest - at).total_seconds() + DAY_SECONDS
+        raise RegistrationRateExceeded(user_id, most, retry_after_seconds=max(1, math.ceil(wait_seconds)))
 
 
-def revoke(tx: Tx, user_id: int, device_id: str, precondition: Precondition) -> bool:
-    """Delete the device; its slot is free as soon as `tx` has committed. True, always.
+def _make_room(
+    tx: Tx, origin: Origin, user_id: int, new: NewDevice, state: queries.RegistrationState
+) -> tuple[list[Device], int]:
+    """Remove what the caller gives up for the new device. The evicted devices, and how many are left.
 
-    Takes the user's lock: a registration that counts meanwhile must see the device or not, and a list of
-    calls must have an order. Raises DeviceNotFound (404), PreconditionFailed (412).
+    Nothing is removed unless there is room afterwards: the refusal rolls back.
     """
-    lock_user(tx, user_id)
-    known = queries.find_device(tx, user_id, device_id)
-    if known is None:
-        if uncertain_result(tx):
-            return True  # this call's earlier run has deleted it
-        raise DeviceNotFound(user_id, device_id)
-    if not precondition.holds(known.revision):
-        raise PreconditionFailed(known.revision)
-    queries.delete_device(tx, user_id, device_id)
-    return True
+    limit, used = state.quota.limit, state.quota.used
+    if new.replace_device_id is not None:
+        replaced = queries.find_device(tx, user_id, new.replace_device_id)
+        if replaced is None:
+            raise DeviceNotFound(user_id, new.replace_device_id)
+        remove(tx, origin, "device.replaced", state.at, [replaced])
+        used -= 1
+    too_many = used - limit + 1
+    evicted: list[Device] = []
+    if too_many > 0 and new.on_limit != "reject" and limit > 0:
+        evicted = queries.first_to_evict(tx, user_id, new.on_limit, too_many)
+        remove(tx, origin, "device.evicted", state.at, evicted)
+        used -= len(evicted)
+    if used >= limit:
+        raise DeviceLimitReached(user_id, limit=limit, used=state.quota.used)
+    return evicted, used
+
+
+def _new_device(
+    settings: Settings, user_id: int, device_id: str, new: NewDevice, at: datetime.datetime
+) -> Device:
+    lease_seconds = new.lease_or(settings.default_lease_seconds)
+    return Device.model_construct(
+        **new.descriptive_fields(),
+        user_id=user_id,
+        device_id=device_id,
+        registered_at=at,
+        last_seen_at=at,
+        lease_seconds=lease_seconds,
+        expires_at=_end_of_lease(at, lease_seconds),
+        revision=1,
+    )
+
+
+def _end_of_lease(at: datetime.datetime, lease_seconds: int | None) -> datetime.datetime | None:
+    return None if lease_seconds is None else at + datetime.timedelta(seconds=lease_seconds)
+
+
+def _described(device: Device) -> dict[str, object]:
+    """What the event of a registration tells beside the device's id."""
+    return {name: value for name, value in device.descriptive_fields().items() if value is not None}
 
 
 def read_device(tx: Tx, user_id: int, device_id: str) -> Device:
-    """The device. Takes no lock. Raises DeviceNotFound (404)."""
+    """The device. Takes no lock. Raises DeviceNotFound (404), also where its lease has run out."""
     known = queries.find_device(tx, user_id, device_id)
     if known is None:
         raise DeviceNotFound(user_id, device_id)
@@ -92,8 +176,8 @@ def read_device(tx: Tx, user_id: int, device_id: str) -> Device:
 
 
 def list_devices(
-    tx: Tx, user_id: int, after: tuple[datetime.datetime, str] | None, limit: int, default_limit: int
+    tx: Tx, settings: Settings, user_id: int, after: tuple[datetime.datetime, str] | None, limit: int
 ) -> tuple[list[Device], Quota]:
     """Up to `limit` devices, oldest first, and the quota. Takes no lock; a stranger has no devices."""
     page = queries.list_devices(tx, user_id, after, limit)
-    return page, Quota(limit=default_limit, used=count_devices(tx, user_id))
+    return page, read_quota(tx, user_id, settings.default_device_limit)

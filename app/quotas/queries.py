@@ -1,11 +1,13 @@
 """The lock row of a user, and the count that it guards."""
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import func, insert, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
 
 from app.db import RunFirst, Tx, is_multi_writer
 from app.dialects import utc_now
+from app.quotas.schemas import Quota
 from app.tables import device_registration_locks as locks
-from app.tables import devices
+from app.tables import devices, user_quotas
 
 _lock = select(locks.c.user_id).with_for_update()
 _write_lock = update(locks).values(version=locks.c.version + 1)
@@ -42,7 +44,35 @@ def insert_lock_row(tx: Tx, user_id: int) -> None:
     tx.execute(_insert_lock_row, {"user_id": user_id})
 
 
-def count_devices(tx: Tx, user_id: int) -> int:
-    """Devices of the user; reads the primary key's range `user_id`."""
-    count = select(func.count()).select_from(devices).where(devices.c.user_id == user_id)
-    return tx.execute(count).scalar_one()
+def lock_users(tx: Tx, *user_ids: int) -> None:
+    """Take the locks of several users, in ascending order, so that no two calls wait for each other."""
+    for user_id in sorted(set(user_ids)):
+        lock_user(tx, user_id)
+
+
+def is_alive() -> ColumnElement[bool]:
+    """The device's lease has not run out. What has expired and was not swept yet is as good as gone."""
+    return or_(devices.c.expires_at.is_(None), devices.c.expires_at > utc_now())
+
+
+def read_quota(tx: Tx, user_id: int, default_limit: int) -> Quota:
+    """The user's quota; reads the primary key's range `user_id` of devices."""
+    used = select(func.count()).select_from(devices).where(devices.c.user_id == user_id, is_alive())
+    own = select(user_quotas.c.device_limit).where(user_quotas.c.user_id == user_id)
+    revision = select(user_quotas.c.revision).where(user_quotas.c.user_id == user_id)
+    columns = (used.scalar_subquery(), own.scalar_subquery(), revision.scalar_subquery())
+    return quota_of(*tx.execute(select(*columns)).one(), default_limit)
+
+
+def quota_of(used: int, own_limit: int | None, revision: int | None, default_limit: int) -> Quota:
+    limit, source = (default_limit, "default") if own_limit is None else (own_limit, "override")
+    return Quota.model_construct(limit=limit, used=used, source=source, revision=revision or 0)
+
+
+def write_own_limit(tx: Tx, user_id: int, limit: int | None, revision: int) -> None:
+    """Set the user's own limit, None for the default. The caller's lock keeps rivals away."""
+    if revision == 1:
+        tx.execute(insert(user_quotas).values(user_id=user_id, device_limit=limit, revision=1))
+    else:
+        change = update(user_quotas).where(user_quotas.c.user_id == user_id)
+        tx.execute(change.values(device_limit=limit, revision=revision))

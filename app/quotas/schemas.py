@@ -1,10 +1,13 @@
-"""A user's quota as callers see it."""
+"""A user's quota as callers send and see it."""
 
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, computed_field
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, computed_field
+
+from app.texts import Reason
 
 EXAMPLE: dict[str, Any] = {"limit": 3, "used": 1, "source": "default", "remaining": 2}
+MOST_DEVICES = 10_000
 
 
 class Quota(BaseModel):
@@ -12,16 +15,34 @@ class Quota(BaseModel):
 
     model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [EXAMPLE]})
 
-    limit: int = Field(ge=0, le=10_000, description="Devices that the user may have.")
+    limit: int = Field(ge=0, le=MOST_DEVICES, description="Devices that the user may have.")
     used: int = Field(
         ge=0, description="Devices that the user has; above `limit` only after the limit was lowered."
     )
-    source: Literal["default"] = Field(default="default", description="Where the limit comes from.")
+    source: Literal["default", "override"] = Field(
+        description="Where the limit comes from: the service's default, or this user's own."
+    )
+    revision: int = Field(exclude=True)
 
     @computed_field(description="Devices that can still be registered, never below 0.")  # type: ignore[prop-decorator] # mypy knows no decorated property
     @property
     def remaining(self) -> int:
         return max(0, self.limit - self.used)
 
-    def with_one_more(self) -> "Quota":
-        return self.model_copy(update={"used": self.used + 1})
+    @property
+    def etag(self) -> str:
+        return f'"{self.revision}"'
+
+    def with_used(self, used: int) -> "Quota":
+        return self.model_copy(update={"used": used})
+
+
+class OwnLimit(BaseModel):
+    """A user's own limit, in place of the default."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra={"examples": [{"limit": 5, "reason": "family plan"}]}
+    )
+
+    limit: StrictInt = Field(ge=0, le=MOST_DEVICES)
+    reason: Reason | None = None

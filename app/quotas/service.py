@@ -1,10 +1,42 @@
-"""What can be asked about a quota."""
+"""The use cases of a quota. Each is one transaction, run by `Database.transact`, maybe more than once."""
 
-from app.db import Tx
+from app.db import Tx, uncertain_result
+from app.dialects import database_clock
+from app.errors import PreconditionFailed
+from app.etags import Precondition
+from app.events.queries import Happened, append
+from app.origin import Origin
 from app.quotas import queries
 from app.quotas.schemas import Quota
+from app.settings import Settings
 
 
-def read_quota(tx: Tx, user_id: int, default_limit: int) -> Quota:
+def read_quota(tx: Tx, settings: Settings, user_id: int) -> Quota:
     """The user's quota; a user that was never seen has all of it left. Takes no lock."""
-    return Quota(limit=default_limit, used=queries.count_devices(tx, user_id))
+    return queries.read_quota(tx, user_id, settings.default_device_limit)
+
+
+def set_limit(
+    tx: Tx, settings: Settings, origin: Origin, user_id: int, limit: int | None, precondition: Precondition
+) -> Quota:
+    """Give the user a limit of its own, or with None the default again. Safe to call again.
+
+    Below `used` nobody is thrown out: new devices are refused until there is room. Takes the user's lock, so
+    that no registration which counted against the old limit commits after this. Raises PreconditionFailed
+    (412).
+    """
+    queries.lock_user(tx, user_id)
+    before = queries.read_quota(tx, user_id, settings.default_device_limit)
+    own_before = before.limit if before.source == "override" else None
+    earlier: Quota | None = uncertain_result(tx)
+    if earlier is not None and before.revision == earlier.revision and own_before == limit:
+        return before  # this call's earlier run has set it
+    if not precondition.holds(before.revision):
+        raise PreconditionFailed(before.revision)
+    if limit == own_before:
+        return before
+    queries.write_own_limit(tx, user_id, limit, before.revision + 1)
+    after = queries.quota_of(before.used, limit, before.revision + 1, settings.default_device_limit)
+    change = {"limit": after.limit, "source": after.source, "limit_before": before.limit}
+    append(tx, origin, Happened("quota.changed", user_id, database_clock(tx), data=change))
+    return after

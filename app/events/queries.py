@@ -1,0 +1,104 @@
+"""The statements about events."""
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import delete, func, insert, select, tuple_
+
+from app.db import Tx
+from app.dialects import seconds_from_now
+from app.events.schemas import Event
+from app.origin import Origin
+from app.tables import events
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """An event to be written. `at` is the database's clock in the transaction of the change."""
+
+    type: str
+    user_id: int
+    at: datetime.datetime
+    device_id: str | None = None
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+def append(tx: Tx, origin: Origin, *happened: Happened) -> None:
+    """Write the events with one statement, in the order given. They are there if and only if `tx` commits."""
+    if happened:
+        tx.execute(insert(events).values([_row(origin, one) for one in happened]))
+
+
+def _row(origin: Origin, one: Happened) -> dict[str, Any]:
+    return {
+        "user_id": one.user_id,
+        "occurred_at": one.at,
+        "type": one.type,
+        "device_id": one.device_id,
+        "actor": origin.actor,
+        "reason": origin.reason,
+        "request_id": origin.request_id,
+        "data": one.data,
+    }
+
+
+def list_events(
+    tx: Tx, user_id: int, before: tuple[datetime.datetime, int] | None, limit: int
+) -> Sequence[Event]:
+    """At most `limit` events, newest first, from `before` on. Reads `events_by_user` backwards."""
+    query = select(events).where(events.c.user_id == user_id)
+    if before is not None:
+        query = query.where(tuple_(events.c.occurred_at, events.c.id) < before)
+    page = query.order_by(events.c.occurred_at.desc(), events.c.id.desc()).limit(limit)
+    return [
+        Event.model_construct(**{name: getattr(row, name) for name in _FIELDS}) for row in tx.execute(page)
+    ]
+
+
+_FIELDS = tuple(Event.model_fields)
+
+
+def nth_last_registration(tx: Tx, user_id: int, nth: int, within_seconds: int) -> datetime.datetime | None:
+    """When the `nth` newest registration of the last `within_seconds` was; None if there are fewer."""
+    query = (
+        select(events.c.occurred_at)
+        .where(
+            events.c.user_id == user_id,
+            events.c.type == "device.registered",
+            events.c.occurred_at > seconds_from_now(-within_seconds),
+        )
+        .order_by(events.c.occurred_at.desc(), events.c.id.desc())
+        .offset(nth - 1)
+        .limit(1)
+    )
+    found: datetime.datetime | None = tx.execute(query).scalar()
+    return found
+
+
+def last_type_of_device(tx: Tx, user_id: int, device_id: str) -> str | None:
+    """The type of the newest event about the device. Reads the user's trail backwards until there is one."""
+    query = (
+        select(events.c.type)
+        .where(events.c.user_id == user_id, events.c.device_id == device_id)
+        .order_by(events.c.occurred_at.desc(), events.c.id.desc())
+        .limit(1)
+    )
+    found: str | None = tx.execute(query).scalar()
+    return found
+
+
+def oldest_ids(tx: Tx, user_id: int, limit: int) -> list[int]:
+    query = select(events.c.id).where(events.c.user_id == user_id).order_by(events.c.id).limit(limit)
+    return list(tx.execute(query).scalars())
+
+
+def delete_events(tx: Tx, ids: list[int]) -> None:
+    tx.execute(delete(events).where(events.c.id.in_(ids)))
+
+
+def count_events(tx: Tx, user_id: int) -> int:
+    return tx.execute(
+        select(func.count()).select_from(events).where(events.c.user_id == user_id)
+    ).scalar_one()

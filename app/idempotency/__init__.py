@@ -1,0 +1,1 @@
+"""The same answer to the same call: Idempotency-Key."""

@@ -1,0 +1,1 @@
+"""A user as a whole: erase all that is held."""
