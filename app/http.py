@@ -29,10 +29,10 @@ def _user_id(digits: str) -> int:
 UserIdInPath = Annotated[
     str,
     AfterValidator(_user_id),
-    WithJsonSchema({"type": "string", "pattern": USER_ID_PATTERN}),
-    Path(description=f"1 … {LARGEST_USER_ID}, in decimal digits.", examples=["42"]),
+    WithJsonSchema({"type": "string", "pattern": USER_ID_PATTERN, "examples": ["42"]}),
+    Path(description=f"1 … {LARGEST_USER_ID}, in decimal digits."),
 ]
-DeviceIdInPath = Annotated[DeviceId, Path(examples=["3f6c1a50-phone"])]
+DeviceIdInPath = Annotated[DeviceId, Path(description="As it was registered.")]
 
 
 async def _database(request: Request) -> Database:

@@ -10,7 +10,11 @@ EXAMPLE: dict[str, Any] = {"limit": 3, "used": 1, "source": "default", "remainin
 class Quota(BaseModel):
     """How many devices a user may have and has."""
 
-    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [EXAMPLE]})
+    model_config = ConfigDict(
+        frozen=True,
+        json_schema_extra={"examples": [EXAMPLE]},
+        json_schema_serialization_defaults_required=True,
+    )
 
     limit: int = Field(ge=0, le=10_000, description="Devices that the user may have.")
     used: int = Field(
