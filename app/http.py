@@ -21,10 +21,10 @@ from app.texts import MOST_USER_ID, USER_ID_PATTERN, DeviceId, user_id
 UserIdInPath = Annotated[
     str,
     AfterValidator(user_id),
-    WithJsonSchema({"type": "string", "pattern": USER_ID_PATTERN}),
-    Path(description=f"1 … {MOST_USER_ID}, in decimal digits.", examples=["42"]),
+    WithJsonSchema({"type": "string", "pattern": USER_ID_PATTERN, "examples": ["42"]}),
+    Path(description=f"1 … {MOST_USER_ID}, in decimal digits."),
 ]
-DeviceIdInPath = Annotated[DeviceId, Path(examples=["3f6c1a50-phone"])]
+DeviceIdInPath = Annotated[DeviceId, Path(description="As it was registered.")]
 
 
 async def _database(request: Request) -> Database:

@@ -1,12 +1,13 @@
 """The OpenAPI document, complete enough to generate a client from."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
-from app.problems import Problem
+from app.problems import EXAMPLE_REQUEST_ID, Problem
 
 DESCRIPTION = """
 Registers devices per user under a limit, and never lets a user pass it, whatever arrives at once.
@@ -22,6 +23,13 @@ TAGS = [
     {"name": "quotas", "description": "How many devices a user may have and has."},
     {"name": "operations", "description": "Health, for load balancers and whoever is on call."},
 ]
+
+
+REQUEST_ID = {
+    "description": "The request's own X-Request-ID if that is a sane token, else one that was made.",
+    "schema": {"type": "string"},
+    "example": EXAMPLE_REQUEST_ID,
+}
 
 
 def describe(app: FastAPI) -> None:
@@ -49,4 +57,13 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     schemas.update(schema.pop("$defs", {}))
     schemas["Problem"] = schema
+    document["components"]["headers"] = {"X-Request-ID": REQUEST_ID}
+    for response in _responses(document):
+        response.setdefault("headers", {})["X-Request-ID"] = {"$ref": "#/components/headers/X-Request-ID"}
     return document
+
+
+def _responses(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            yield from operation["responses"].values()

@@ -35,6 +35,7 @@ DeviceId = Annotated[
             "minLength": 1,
             "maxLength": MOST_DEVICE_ID_CHARACTERS,
             "pattern": DEVICE_ID_PATTERN,
+            "examples": ["3f6c1a50-phone"],
         }
     ),
 ]

@@ -146,26 +146,33 @@ class Transfer(BaseModel):
     to_user_id: UserIdInBody
 
 
+# No nulls: FastAPI leaves them out of the document, and the example would lack what it shows.
 EXAMPLE: dict[str, Any] = {
     "device_id": "3f6c1a50-phone",
     "user_id": "42",
     "name": "Ana's phone",
     "platform": "android",
-    "model": None,
-    "os_version": None,
-    "app_version": None,
-    "metadata": None,
+    "model": "Pixel 12",
+    "os_version": "17",
+    "app_version": "4.2.0",
+    "metadata": {"channel": "beta"},
     "registered_at": "2026-11-30T09:30:00.123456Z",
     "last_seen_at": "2026-11-30T09:30:00.123456Z",
-    "expires_at": None,
+    "expires_at": "2026-12-30T09:30:00.123456Z",
     "revision": 1,
 }
+
+EXAMPLE_CURSOR = "MjAyNi0xMS0zMFQwOTozMDowMC4xMjM0NTZ8M2Y2YzFhNTAtcGhvbmU"
 
 
 class Device(DeviceFields):
     """A registered device."""
 
-    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [EXAMPLE]})
+    model_config = ConfigDict(
+        frozen=True,
+        json_schema_extra={"examples": [EXAMPLE]},
+        json_schema_serialization_defaults_required=True,
+    )
 
     device_id: DeviceId
     user_id: UserIdAsText
@@ -212,7 +219,9 @@ class DeviceList(BaseModel):
     """A page of devices, oldest first."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"items": [EXAMPLE], "next_cursor": None, "quota": EXAMPLE_QUOTA}]}
+        json_schema_extra={
+            "examples": [{"items": [EXAMPLE], "next_cursor": EXAMPLE_CURSOR, "quota": EXAMPLE_QUOTA}]
+        }
     )
 
     items: list[Device]

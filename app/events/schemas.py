@@ -27,7 +27,7 @@ EXAMPLE: dict[str, Any] = {
     "reason": "lost phone",
     "request_id": "0193b0a2-7c5f-7d31-9b1e-5f0f6a1d2c3b",
     "occurred_at": "2026-11-30T09:31:00.123456Z",
-    "data": {},
+    "data": {"key": "value"},
 }
 
 

@@ -13,7 +13,11 @@ MOST_DEVICES = 10_000
 class Quota(BaseModel):
     """How many devices a user may have and has."""
 
-    model_config = ConfigDict(frozen=True, json_schema_extra={"examples": [EXAMPLE]})
+    model_config = ConfigDict(
+        frozen=True,
+        json_schema_extra={"examples": [EXAMPLE]},
+        json_schema_serialization_defaults_required=True,
+    )
 
     limit: int = Field(ge=0, le=MOST_DEVICES, description="Devices that the user may have.")
     used: int = Field(

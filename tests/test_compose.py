@@ -1,0 +1,188 @@
+"""docker-compose.yml and Dockerfile, checked without Docker: secrets, order, and their very commands."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from app.cli import SHUTDOWN_SECONDS
+from tests.servers import Server, fresh_database
+from tests.services import POLL_SECONDS, ROOT_KEY, free_port
+
+ROOT = Path(__file__).parent.parent
+PATIENCE_SECONDS = 60
+MOST_LOOKS = 100
+OURS = ("migrate", "doctor", "cupo")
+
+
+def read_yaml(text: str) -> dict[str, Any]:
+    """The subset of YAML that our file keeps to: mappings, plain scalars, and JSON for all else."""
+    root: dict[str, Any] = {}
+    open_mappings = [root]
+    for line in text.splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = re.fullmatch(r"((?:  )*)([A-Za-z_]+):(?: (.+))?", line)
+        assert match, f"more YAML than is read here: {line!r}"
+        depth, name, value = len(match[1]) // 2, match[2], match[3]
+        assert depth < len(open_mappings), line
+        del open_mappings[depth + 1 :]
+        assert name not in open_mappings[depth], f"twice: {line!r}"
+        if value is None:
+            open_mappings.append(open_mappings[depth].setdefault(name, {}))
+        else:
+            open_mappings[depth][name] = _scalar(value)
+    return root
+
+
+def _scalar(value: str) -> Any:
+    if value[0] in '["' or value in {"true", "false"}:
+        return json.loads(value)
+    if value.isdecimal():
+        return int(value)
+    assert not re.search(r"^[-&*!|>'%@`{?,]|: | #", value), f"more YAML than is read here: {value!r}"
+    return value
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, Any]:
+    services: dict[str, Any] = read_yaml((ROOT / "docker-compose.yml").read_text())["services"]
+    return services
+
+
+def test_a_secret_comes_from_the_environment_or_the_start_is_refused(services: dict[str, Any]) -> None:
+    secret = re.compile(r"\$\{[A-Z_]+:\?[^}]+\}")
+    for service in services.values():
+        for name, value in service["environment"].items():
+            if re.search("PASSWORD|KEY|URL", name):
+                assert secret.search(value), name
+                rest = secret.sub("", value)
+                assert rest in {"", "mysql+pymysql://cupo:@mysql:3306/cupo"}
+
+
+def test_each_step_waits_for_the_one_before(services: dict[str, Any]) -> None:
+    waits = {
+        name: {other: wait["condition"] for other, wait in service.get("depends_on", {}).items()}
+        for name, service in services.items()
+    }
+    assert waits == {
+        "mysql": {},
+        "migrate": {"mysql": "service_healthy"},
+        "doctor": {"migrate": "service_completed_successfully"},
+        "cupo": {"doctor": "service_completed_successfully"},
+    }
+    assert {name: service["restart"] for name, service in services.items()} == {
+        "mysql": "unless-stopped",
+        "migrate": "no",
+        "doctor": "no",
+        "cupo": "unless-stopped",
+    }
+
+
+def test_the_service_may_do_little_and_has_time_to_end(services: dict[str, Any]) -> None:
+    for name in OURS:
+        service = services[name]
+        assert service["init"] is True
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+    assert int(services["cupo"]["stop_grace_period"].removesuffix("s")) > SHUTDOWN_SECONDS
+    assert services["cupo"]["ports"] == ["127.0.0.1:8000:8000"]
+
+
+def test_images_are_of_a_version_and_not_of_a_day(services: dict[str, Any]) -> None:
+    assert re.fullmatch(r"mysql:8\.4\.\d+", services["mysql"]["image"])
+    assert {services[name]["image"] for name in OURS} == {"cupo:0.1.0"}
+    base = re.findall(r"^FROM (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert len(base) == 1
+    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+", base[0])
+
+
+def test_the_image_is_made_of_pinned_packages_and_runs_as_nobody() -> None:
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert "--require-hashes -r requirements.txt" in dockerfile
+    steps = re.findall(r"^([A-Z]+) (.*)", dockerfile, re.MULTILINE)
+    assert steps[-3][0] == "USER"
+    assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", steps[-3][1])
+    assert json.loads(steps[-1][1])[:4] == ["python", "-m", "app", "serve"]
+    copied = [step[1].split()[0].rstrip("/") for step in steps if step[0] == "COPY"]
+    assert all((ROOT / name).exists() for name in copied)
+    let_in = re.findall(r"^!(.*?)/?$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    assert sorted(let_in) == sorted(copied)
+
+
+@pytest.fixture(scope="module")
+def environment(server: Server, services: dict[str, Any]) -> Iterator[dict[str, str]]:
+    """The settings that the file gives to `cupo`, with the private server in place of its own."""
+    with fresh_database(server, "cupo_test_compose") as url:
+        assert services["cupo"]["environment"].keys() == {"CUPO_DATABASE_URL", "CUPO_ROOT_KEY"}
+        ours = {name: value for name, value in os.environ.items() if not name.startswith("CUPO_")}
+        yield ours | {
+            "CUPO_DATABASE_URL": url,
+            "CUPO_ROOT_KEY": ROOT_KEY,
+            "CUPO_PORT": str(free_port()),
+        }
+
+
+def command(words: list[str], environment: dict[str, str]) -> list[str]:
+    assert words[0] == "python"
+    return [sys.executable, *(word.replace(":8000/", f":{environment['CUPO_PORT']}/") for word in words[1:])]
+
+
+def test_the_very_commands_of_the_file_migrate_check_and_serve(
+    services: dict[str, Any], environment: dict[str, str], folder: Path
+) -> None:
+    doctor = command(services["doctor"]["command"], environment)
+    migrate = command(services["migrate"]["command"], environment)
+    for words, status in ((doctor, 1), (migrate, 0), (migrate, 0), (doctor, 0)):
+        only_what_it_is_given = {
+            name: value for name, value in environment.items() if name not in {"CUPO_ROOT_KEY", "CUPO_PORT"}
+        }
+        ended = subprocess.run(  # noqa: S603 - the commands under test
+            words, cwd=ROOT, env=only_what_it_is_given, capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == status, ended.stdout + ended.stderr
+
+    kind, *probe = services["cupo"]["healthcheck"]["test"]
+    assert kind == "CMD"
+
+    def is_healthy() -> bool:
+        return (
+            subprocess.run(  # noqa: S603 - the command under test
+                command(probe, environment), env=environment, capture_output=True, check=False
+            ).returncode
+            == 0
+        )
+
+    assert not is_healthy()
+    with (folder / "log").open("w") as log:
+        serving = subprocess.Popen(  # noqa: S603 - the command under test
+            command(services["cupo"]["command"], environment),
+            cwd=ROOT,
+            env=environment,
+            stderr=log,
+            stdout=log,
+        )
+    try:
+        for _ in range(MOST_LOOKS):
+            if is_healthy():
+                break
+            time.sleep(POLL_SECONDS)  # polled, as Docker does
+        answer = httpx.post(
+            f"http://127.0.0.1:{environment['CUPO_PORT']}/v1/users/1/devices",
+            json={"device_id": "a"},
+            headers={"Authorization": f"Bearer {ROOT_KEY}"},
+        )
+        assert answer.status_code == 201
+    finally:
+        serving.terminate()
+        serving.wait(PATIENCE_SECONDS)
+    assert "Traceback" not in (folder / "log").read_text()

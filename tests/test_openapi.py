@@ -1,0 +1,206 @@
+"""The OpenAPI document: complete enough to generate a client from, and true of what the service answers."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from app.errors import AppError
+from app.main import create_app
+from app.settings import load_settings
+from tests.json_schema import Document, faults, resolve
+from tests.single_calls import NewUser, register
+
+PROBLEM = "application/problem+json"
+OF_EVERY_CALL = {"401", "422", "500", "503"}
+
+
+@pytest.fixture(scope="module")
+def document() -> Document:
+    return create_app(load_settings(root_key="the document does not depend on it")).openapi()
+
+
+def operations(document: Document) -> Iterator[tuple[str, str, Document]]:
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            yield method, path, operation
+
+
+def bodies(document: Document) -> Iterator[tuple[str, str, Document]]:
+    """Each answer that has a body: where, its media type, what is said of it."""
+    for method, path, operation in operations(document):
+        for status, response in operation["responses"].items():
+            for media_type, body in response.get("content", {}).items():
+                yield f"{method} {path} {status}", media_type, body
+
+
+def test_operations_have_the_ids_that_clients_are_generated_with(document: Document) -> None:
+    assert {(method, path): operation["operationId"] for method, path, operation in operations(document)} == {
+        ("post", "/v1/users/{user_id}/devices"): "registerDevice",
+        ("get", "/v1/users/{user_id}/devices"): "listDevices",
+        ("get", "/v1/users/{user_id}/devices/{device_id}"): "getDevice",
+        ("delete", "/v1/users/{user_id}/devices/{device_id}"): "revokeDevice",
+        ("get", "/v1/users/{user_id}/quota"): "getQuota",
+        ("get", "/livez"): "isAlive",
+        ("get", "/readyz"): "isReady",
+    }
+
+
+@pytest.mark.parametrize(
+    ("operation_id", "own"),
+    [
+        ("registerDevice", {"200", "201", "400", "409", "413", "415"}),
+        ("listDevices", {"200"}),
+        ("getDevice", {"200", "404"}),
+        ("revokeDevice", {"204", "404", "412"}),
+        ("getQuota", {"200"}),
+    ],
+)
+def test_each_call_lists_every_status_that_it_can_answer(
+    document: Document, operation_id: str, own: set[str]
+) -> None:
+    (found,) = (one for _, _, one in operations(document) if one["operationId"] == operation_id)
+    assert set(found["responses"]) == own | OF_EVERY_CALL
+    assert found["security"] == [{"HTTPBearer": []}]
+    assert found["summary"]
+    assert found["tags"]
+
+
+def test_every_code_of_the_error_tree_has_an_example_or_is_of_no_call(document: Document) -> None:
+    def kinds(kind: type[AppError]) -> set[str]:
+        own = {kind.code} if "code" in vars(kind) else set()
+        return own.union(*(kinds(child) for child in kind.__subclasses__()))
+
+    shown = {
+        example["value"]["code"]
+        for _, media_type, body in bodies(document)
+        if media_type == PROBLEM
+        for example in body["examples"].values()
+    }
+    assert kinds(AppError) - shown == {"not_found", "method_not_allowed"}
+
+
+def test_every_error_is_a_problem_with_an_example_of_its_own_status(document: Document) -> None:
+    for where, media_type, body in bodies(document):
+        status = where.rsplit(" ", 1)[1]
+        if status < "400" or "/v1" not in where:
+            continue
+        assert media_type == PROBLEM
+        assert body["schema"] == {"$ref": "#/components/schemas/Problem"}
+        assert body["examples"], where
+        for code, example in body["examples"].items():
+            assert faults(document, body["schema"], example["value"]) == []
+            assert (str(example["value"]["status"]), example["value"]["code"]) == (status, code)
+
+
+def test_every_success_has_an_example_that_is_what_its_schema_says(document: Document) -> None:
+    seen = 0
+    for where, media_type, body in bodies(document):
+        if media_type == "application/json" and "/v1" in where:
+            examples = resolve(document, body["schema"])["examples"]
+            assert examples, where
+            for example in examples:
+                assert faults(document, body["schema"], example) == []
+                seen += 1
+    assert seen >= 5
+
+
+def test_what_is_answered_is_always_whole(document: Document) -> None:
+    for name in ("Device", "Quota", "Registration", "DeviceList", "Readiness", "CheckResult", "Alive"):
+        schema = document["components"]["schemas"][name]
+        assert set(schema["required"]) == schema["properties"].keys()
+
+
+def test_what_is_sent_has_an_example_and_parameters_are_told(document: Document) -> None:
+    for _, _, operation in operations(document):
+        for parameter in operation.get("parameters", []):
+            assert parameter["description"], operation["operationId"]
+        if "requestBody" in operation:
+            schema = operation["requestBody"]["content"]["application/json"]["schema"]
+            for example in resolve(document, schema)["examples"]:
+                assert faults(document, schema, example) == []
+
+
+def test_headers_that_callers_need_are_told(document: Document) -> None:
+    headers = {
+        (operation["operationId"], status): set(response["headers"]) - {"X-Request-ID"}
+        for _, _, operation in operations(document)
+        for status, response in operation["responses"].items()
+        if "X-Request-ID" in response["headers"]
+    }
+    assert headers["registerDevice", "201"] == {"ETag", "Location"}
+    assert headers["registerDevice", "200"] == {"ETag"}
+    assert headers["getDevice", "200"] == {"ETag"}
+    for (_, status), names in headers.items():
+        assert ("WWW-Authenticate" in names) == (status == "401")
+    assert headers["getQuota", "503"] == {"Retry-After"}
+    assert "Retry-After" not in headers["registerDevice", "409"]
+
+
+def test_every_reference_leads_somewhere_and_nothing_is_described_in_vain(document: Document) -> None:
+    references: set[str] = set()
+
+    def walk(part: Any) -> None:
+        if isinstance(part, dict):
+            if "$ref" in part:
+                references.add(part["$ref"])
+                assert resolve(document, part)
+            for child in part.values():
+                walk(child)
+        elif isinstance(part, list):
+            for child in part:
+                walk(child)
+
+    walk(document)
+    assert references == {
+        f"#/components/{kind}/{name}"
+        for kind in ("schemas", "headers")
+        for name in document["components"][kind]
+    }
+
+
+def test_a_schema_refuses_what_it_does_not_describe(document: Document) -> None:
+    """The checks of this file can fail."""
+    device = {"$ref": "#/components/schemas/NewDevice"}
+    wrongs: list[Any] = [{"nmae": "x"}, {"platform": "nokia"}, {"name": 1}, {"metadata": {"a": []}}, []]
+    for wrong in wrongs:
+        assert faults(document, device, wrong)
+
+
+def test_real_answers_are_what_the_document_says(
+    document: Document, api: httpx.Client, new_user: NewUser
+) -> None:
+    devices = f"/v1/users/{new_user()}/devices"
+    user = int(devices.split("/")[3])
+    everything = {"name": "Ana", "platform": "ios", "model": "m", "metadata": {"a": 1, "b": None}}
+    answers = [
+        register(api, user, device_id="a", **everything),
+        register(api, user, device_id="a"),
+        register(api, user, device_id="b"),
+        register(api, user, device_id="c"),
+        register(api, user, device_id=" "),
+        api.post(devices, content=b"{", headers={"Content-Type": "application/json"}),
+        api.post(devices, content=b"{"),
+        api.post(devices, content=b"x" * 70_000, headers={"Content-Type": "application/json"}),
+        api.get(devices),
+        api.get(devices, params={"limit": 1}),
+        api.get(f"{devices}/a"),
+        api.get(f"{devices}/none"),
+        api.delete(f"{devices}/a", headers={"If-Match": '"9"'}),
+        api.get(f"/v1/users/{user}/quota"),
+        api.get("/livez"),
+        api.get("/readyz"),
+        httpx.get(f"{api.base_url}{devices}"),
+    ]
+    assert {answer.status_code for answer in answers} >= {200, 201, 400, 401, 404, 409, 412, 413, 415, 422}
+    for answer in answers:
+        path = re.sub(r"/devices/[^/]+$", "/devices/{device_id}", answer.request.url.path)
+        path = path.replace(f"/{user}/", "/{user_id}/")
+        operation = document["paths"][path][answer.request.method.lower()]
+        response = operation["responses"][str(answer.status_code)]
+        body = response["content"][answer.headers["content-type"]]
+        assert faults(document, body["schema"], answer.json()) == []
+        for name in response["headers"]:
+            assert name in answer.headers
