@@ -1,9 +1,12 @@
 """The command `cupo`."""
 
 import json
+import logging.config
 import shlex
+import signal
 import socket
 import sys
+import threading
 from dataclasses import asdict
 from typing import Annotated, Any, NoReturn
 
@@ -14,11 +17,12 @@ from rich.table import Table
 from uvicorn.config import LOGGING_CONFIG
 
 from app import migrations
-from app.db import make_engine
+from app.db import Database, make_engine
 from app.embedded import resolve_root_key
 from app.main import create_app
 from app.ops.checks import all_checks
 from app.settings import BadSettings, Settings, load_settings
+from app.worker import run_until
 
 SHUTDOWN_SECONDS = 15
 
@@ -141,6 +145,22 @@ def doctor(
             table.add_row(mark, check.name, check.found, check.wanted)
         Console().print(table)
     sys.exit(0 if healthy else 1)
+
+
+@cli.command()
+def worker() -> None:
+    """Remove what has run out, until Ctrl-C or SIGTERM: devices past their lease, old answers.
+
+    Any number may run, on any machine; a pass that runs is finished first.
+    """
+    settings = _settings()
+    logging.config.dictConfig(_log_config())
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    db = Database(settings)
+    run_until(stop, db, settings)
+    db.close()
 
 
 @cli.command()
