@@ -2,6 +2,7 @@
 
 import datetime
 import functools
+import hashlib
 import json
 import sqlite3
 import ssl
@@ -233,12 +234,14 @@ def named_lock(tx: Connection, name: str) -> Iterator[bool]:
     if tx.dialect.name == "sqlite":
         yield True
         return
-    got = tx.execute(text("SELECT GET_LOCK(:name, 0)"), {"name": name}).scalar() == 1
+    # Such names are the server's, not the database's, and have at most 64 characters.
+    own = {"name": hashlib.sha256(f"{tx.engine.url.database}.{name}".encode()).hexdigest()}
+    got = tx.execute(text("SELECT GET_LOCK(:name, 0)"), own).scalar() == 1
     try:
         yield got
     finally:
         if got and not tx.invalidated:
-            tx.execute(text("SELECT RELEASE_LOCK(:name)"), {"name": name})
+            tx.execute(text("SELECT RELEASE_LOCK(:name)"), own)
 
 
 def database_clock(tx: Connection) -> datetime.datetime:

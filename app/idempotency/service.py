@@ -50,7 +50,7 @@ def once(tx: Tx, claim: Claim, render: Callable[[R], Answer], work: Work[R], *ar
     so after a refusal the same key may succeed. Takes the users' locks. Raises IdempotencyKeyInUse (409),
     IdempotencyKeyReused (422), and what work raises.
     """
-    with named_lock(tx, f"cupo_key.{claim.scope_digest.hex()[:48]}") as is_first:
+    with named_lock(tx, f"cupo_key.{claim.scope_digest.hex()}") as is_first:
         if not is_first:
             raise IdempotencyKeyInUse
         lock_users(tx, *claim.users)
