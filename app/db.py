@@ -9,6 +9,7 @@ import math
 import random
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import Any, Concatenate, TypeVar
 
@@ -109,6 +110,15 @@ class Database:
         self._free_connections = asyncio.Semaphore(settings.database_pool_size)
         self._threads = CapacityLimiter(settings.database_pool_size)
         self._several_writers = False
+
+    def open_connections(self) -> None:
+        """Fill the pool, which a first burst of calls would else have to wait for.
+
+        A database that is not there is left to the calls, which say so.
+        """
+        with ExitStack() as opened, suppress(SQLAlchemyError, dialects.SessionRefused):
+            for _ in range(self._settings.database_pool_size):
+                opened.enter_context(self._engine.connect())
 
     def close(self) -> None:
         self._engine.dispose()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from anyio import to_thread
 from fastapi import FastAPI
 
 from app import __version__, problems
@@ -53,6 +54,7 @@ def create_app(settings: Settings) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     app.state.database = Database(settings)
+    await to_thread.run_sync(app.state.database.open_connections)
     app.state.probe = Probe(settings)
     try:
         yield

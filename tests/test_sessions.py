@@ -3,9 +3,13 @@
 import ssl
 
 import pytest
+from sqlalchemy import Engine
 
-from app.db import make_engine
-from app.settings import Settings
+from app.db import Database, make_engine
+from app.dialects import database_clock
+from app.errors import DatabaseUnavailable
+from app.settings import Settings, load_settings
+from tests.services import ROOT_KEY
 
 pytestmark = pytest.mark.locking
 
@@ -39,3 +43,25 @@ def test_a_session_is_read_committed_and_ends_when_it_hangs(settings: Settings) 
     }
     assert said.pop("idle_transaction_timeout", "10") == "10"
     assert said == {"innodb_lock_wait_timeout": "3", "lock_wait_timeout": "3", "wait_timeout": "60"}
+
+
+def test_the_pool_is_full_before_the_first_call(settings: Settings, auditor: Engine) -> None:
+    database = Database(settings)
+    before = sessions(auditor)
+    database.open_connections()
+    assert sessions(auditor) - before == settings.database_pool_size
+    database.close()
+
+
+def sessions(auditor: Engine) -> int:
+    with auditor.connect() as connection:
+        return len(connection.exec_driver_sql("SHOW PROCESSLIST").all())
+
+
+def test_a_pool_without_a_database_is_left_empty(settings: Settings) -> None:
+    nowhere = settings.url.set(port=1).render_as_string(hide_password=False)
+    database = Database(load_settings(database_url=nowhere, root_key=ROOT_KEY))
+    database.open_connections()
+    with pytest.raises(DatabaseUnavailable):
+        database.transact(database_clock)
+    database.close()
