@@ -20,7 +20,7 @@ from tests.services import POLL_SECONDS, ROOT_KEY, free_port
 ROOT = Path(__file__).parent.parent
 PATIENCE_SECONDS = 60
 MOST_LOOKS = 100
-OURS = ("migrate", "doctor", "cupo")
+OURS = ("migrate", "doctor", "cupo", "worker")
 
 
 def read_yaml(text: str) -> dict[str, Any]:
@@ -78,12 +78,14 @@ def test_each_step_waits_for_the_one_before(services: dict[str, Any]) -> None:
         "migrate": {"mysql": "service_healthy"},
         "doctor": {"migrate": "service_completed_successfully"},
         "cupo": {"doctor": "service_completed_successfully"},
+        "worker": {"doctor": "service_completed_successfully"},
     }
     assert {name: service["restart"] for name, service in services.items()} == {
         "mysql": "unless-stopped",
         "migrate": "no",
         "doctor": "no",
         "cupo": "unless-stopped",
+        "worker": "unless-stopped",
     }
 
 
@@ -94,7 +96,8 @@ def test_the_service_may_do_little_and_has_time_to_end(services: dict[str, Any])
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
-    assert int(services["cupo"]["stop_grace_period"].removesuffix("s")) > SHUTDOWN_SECONDS
+    for name in ("cupo", "worker"):
+        assert int(services[name]["stop_grace_period"].removesuffix("s")) > SHUTDOWN_SECONDS
     assert services["cupo"]["ports"] == ["127.0.0.1:8000:8000"]
 
 
@@ -162,6 +165,9 @@ def test_the_very_commands_of_the_file_migrate_check_and_serve(
             == 0
         )
 
+    worker = subprocess.Popen(  # noqa: S603 - the command under test
+        command(services["worker"]["command"], environment), cwd=ROOT, env=environment
+    )
     assert not is_healthy()
     with (folder / "log").open("w") as log:
         serving = subprocess.Popen(  # noqa: S603 - the command under test
@@ -185,4 +191,6 @@ def test_the_very_commands_of_the_file_migrate_check_and_serve(
     finally:
         serving.terminate()
         serving.wait(PATIENCE_SECONDS)
+        worker.terminate()
+        assert worker.wait(PATIENCE_SECONDS) == 0
     assert "Traceback" not in (folder / "log").read_text()
