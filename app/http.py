@@ -2,19 +2,22 @@
 
 import json
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal, NoReturn, TypedDict
 
 from fastapi import Depends, Header, Path, Query, Request, Response
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, WithJsonSchema
 
 from app.auth.principal import authenticate, bearer
 from app.db import Database
-from app.errors import InvalidRequest, MalformedJson, UnsupportedMediaType
+from app.errors import FieldError, InvalidRequest, MalformedJson, UnsupportedMediaType
 from app.etags import Precondition, parse_if_match
 from app.origin import Origin
+from app.problems import pointer_to
 from app.settings import Settings
 from app.texts import MOST_USER_ID, USER_ID_PATTERN, DeviceId, user_id
 
@@ -55,7 +58,9 @@ def refuse(location: Literal["path", "query", "header"], name: str) -> Iterator[
     try:
         yield
     except ValueError as error:
-        raise InvalidRequest([{"detail": str(error), "location": location, "pointer": f"#/{name}"}]) from None
+        raise InvalidRequest(
+            [{"detail": str(error), "location": location, "pointer": pointer_to(name)}]
+        ) from None
 
 
 def parsed_if_match(header: str | None) -> Precondition:
@@ -95,21 +100,54 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class GuardedRoute(APIRoute):
-    """A route that looks at the caller's key first (401), then whether its body says that it is JSON (415).
+    """A route that looks at the caller's key first (401), then at what FastAPI would pass over in silence.
 
-    Not a dependency: FastAPI reads and parses the body before it asks any.
+    That is a parameter which is none of the call's or is there twice (422), and a body that does not say that
+    it is JSON (415). Not a dependency: FastAPI reads and parses the body before it asks any.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        query = frozenset(_aliases(self.dependant, "query_params"))
+        headers = frozenset(_aliases(self.dependant, "header_params"))
 
         async def handle_guarded(request: Request) -> Response:
             await authenticate(request)
+            _refuse_strays(request, query, headers)
             if self.body_field is not None:
                 _require_json(request)
             return await handle(JsonRequest(request.scope, request.receive))
 
         return handle_guarded
+
+
+def _aliases(dependant: Dependant, kind: Literal["query_params", "header_params"]) -> Iterator[str]:
+    yield from (field.alias for field in getattr(dependant, kind))
+    for asked in dependant.dependencies:
+        yield from _aliases(asked, kind)
+
+
+def _refuse_strays(request: Request, query: frozenset[str], headers: frozenset[str]) -> None:
+    """A typo would leave a default in force unseen, and of two values one would be lost."""
+    asked = (name for name, _ in request.query_params.multi_items())
+    sent = (name for name in request.headers if name in headers)
+    strays = [*_strays("query", asked, query), *_strays("header", sent, headers)]
+    if strays:
+        raise InvalidRequest(strays)
+
+
+def _strays(
+    location: Literal["query", "header"], names: Iterable[str], known: frozenset[str]
+) -> Iterator[FieldError]:
+    for name, times in Counter(names).items():
+        if name not in known:
+            yield _stray(location, name, "is no parameter of this call")
+        elif times > 1:
+            yield _stray(location, name, "is there more than once")
+
+
+def _stray(location: Literal["query", "header"], name: str, detail: str) -> FieldError:
+    return {"detail": detail, "location": location, "pointer": pointer_to(name)}
 
 
 def _require_json(request: Request) -> None:

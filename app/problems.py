@@ -97,13 +97,14 @@ def _field_error(error: Any) -> FieldError:
     return {
         "detail": _DETAILS.get(error["type"], error["msg"].removeprefix("Value error, ")),
         "location": location,
-        "pointer": "#" + "".join(f"/{_escaped(str(part))}" for part in path),
+        "pointer": pointer_to(*path),
     }
 
 
-def _escaped(part: str) -> str:
+def pointer_to(*path: str | int) -> str:
     """As RFC 6901 has it, sections 3 and 6, in the characters that a URI may have."""
-    return quote(part.replace("~", "~0").replace("/", "~1"), safe="~!$&'()*+,;=:@", errors="replace")
+    parts = (str(part).replace("~", "~0").replace("/", "~1") for part in path)
+    return "#" + "".join("/" + quote(part, safe="~!$&'()*+,;=:@", errors="replace") for part in parts)
 
 
 async def _answer_framework_error(request: Request, error: Exception) -> ProblemResponse:
