@@ -52,6 +52,8 @@ class JsonObject(TypeDecorator[dict[str, Any]]):
 ASCII_KEY = String(128).with_variant(mysql.VARCHAR(128, charset="ascii", collation="ascii_bin"), "mysql")
 INSTANT = DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql")
 DIGEST = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql")
+# TEXT ends at 64 KiB, which few devices of large metadata fill.
+LONG_TEXT = Text().with_variant(mysql.MEDIUMTEXT(), "mysql")
 SERIAL = BigInteger().with_variant(mysql.BIGINT(unsigned=True), "mysql").with_variant(Integer(), "sqlite")
 COUNTER = BigInteger().with_variant(mysql.BIGINT(unsigned=True), "mysql")
 

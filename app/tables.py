@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from sqlalchemy import CheckConstraint, Column, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy import CheckConstraint, Column, Index, Integer, MetaData, String, Table
 from sqlalchemy.dialects import mysql
 
-from app.dialects import ASCII_KEY, COUNTER, DIGEST, INSTANT, SERIAL, JsonObject, UserId
+from app.dialects import ASCII_KEY, COUNTER, DIGEST, INSTANT, LONG_TEXT, SERIAL, JsonObject, UserId
 
 EVENT_TYPES = (
     "device.registered",
@@ -134,7 +134,7 @@ idempotency_keys = Table(
     Column("answered_at", INSTANT, nullable=False),
     Column("status", Integer, nullable=False),
     Column("headers", JsonObject, nullable=False),
-    Column("body", Text, nullable=False),
+    Column("body", LONG_TEXT, nullable=False),
     CheckConstraint("status BETWEEN 200 AND 299", name="idempotency_keys_answer_is_a_success"),
     # For the sweeper.
     Index("idempotency_keys_by_age", "answered_at"),

@@ -16,6 +16,7 @@ USER_ID = sa.BigInteger().with_variant(mysql.BIGINT(unsigned=True), "mysql")
 SERIAL = USER_ID.with_variant(sa.Integer(), "sqlite")
 INSTANT = sa.DateTime().with_variant(mysql.DATETIME(fsp=6), "mysql")
 DIGEST = sa.LargeBinary(32).with_variant(mysql.BINARY(32), "mysql")
+LONG_TEXT = sa.Text().with_variant(mysql.MEDIUMTEXT(), "mysql")
 OPTIONS: Any = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 EVENT_TYPES = (
     "'device.registered', 'device.updated', 'device.revoked', 'device.evicted', 'device.replaced',"
@@ -61,7 +62,7 @@ def upgrade() -> None:
         sa.Column("answered_at", INSTANT, nullable=False),
         sa.Column("status", sa.Integer(), nullable=False),
         sa.Column("headers", sa.Text(), nullable=False),
-        sa.Column("body", sa.Text(), nullable=False),
+        sa.Column("body", LONG_TEXT, nullable=False),
         sa.PrimaryKeyConstraint("user_id", "scope_digest"),
         sa.CheckConstraint("status BETWEEN 200 AND 299", name="idempotency_keys_answer_is_a_success"),
         sa.Index("idempotency_keys_by_age", "answered_at"),
