@@ -50,7 +50,7 @@ async def update_device(
     db: DatabaseOfApp,
     if_match: IfMatch = None,
 ) -> Device:
-    """A JSON merge patch (RFC 7396)."""
+    """A JSON merge patch (RFC 7396), sent as `application/merge-patch+json` or `application/json`."""
     precondition = parsed_if_match(if_match)
     device = await db.submit(changes.change_device, origin, user_id, device_id, change, precondition)
     response.headers["ETag"] = device.etag

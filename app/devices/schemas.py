@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StrictInt, WithJsonSchema
 
+from app.errors import InvalidRequest
 from app.quotas.schemas import EXAMPLE as EXAMPLE_QUOTA
 from app.quotas.schemas import Quota
 from app.texts import SURROGATE, DeviceId, Instant, Name, ShortText, UserIdAsText, UserIdInBody, clean
@@ -37,7 +38,9 @@ def _key(value: str) -> str:
     return clean(value)
 
 
-def _small(metadata: dict[str, Any]) -> dict[str, Any]:
+def _bounded(metadata: dict[str, Any]) -> dict[str, Any]:
+    if len(metadata) > METADATA_KEYS:
+        raise ValueError(f"must have at most {METADATA_KEYS} keys, not {len(metadata)}")
     text = json.dumps(metadata, ensure_ascii=False, separators=(",", ":")).encode()
     if len(text) > METADATA_BYTES:
         raise ValueError(f"must have at most {METADATA_BYTES} bytes as JSON, not {len(text)}")
@@ -45,15 +48,13 @@ def _small(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 _SCALAR_SCHEMA = {"anyOf": [{"type": name} for name in ("string", "number", "boolean", "null")]}
-Metadata = Annotated[
-    dict[
-        Annotated[str, AfterValidator(_key)],
-        Annotated[Any, PlainValidator(_scalar), WithJsonSchema(_SCALAR_SCHEMA)],
-    ],
-    Field(max_length=METADATA_KEYS),
-    AfterValidator(_small),
+_FlatObject = dict[
+    Annotated[str, AfterValidator(_key)],
+    Annotated[Any, PlainValidator(_scalar), WithJsonSchema(_SCALAR_SCHEMA)],
 ]
-
+Metadata = Annotated[_FlatObject, Field(max_length=METADATA_KEYS), AfterValidator(_bounded)]
+# Between any two there are at most so many differences: all keys of one go, all keys of the other come.
+MetadataChange = Annotated[_FlatObject, Field(max_length=2 * METADATA_KEYS)]
 
 LeaseSeconds = Annotated[StrictInt, Field(ge=60, le=31_536_000)]
 
@@ -94,7 +95,9 @@ class NewDevice(DeviceFields):
         "default, or what the device has. null: never.",
     )
     replace_device_id: DeviceId | None = Field(
-        default=None, description="Revoke this device in the same transaction, so that nobody takes its slot."
+        default=None,
+        description="Revoke this device in the same transaction, so that nobody takes its slot. It must be "
+        "there (404), unless `device_id` is registered already, which takes no slot.",
     )
     on_limit: Literal["reject", "evict_oldest", "evict_least_recently_seen"] = Field(
         default="reject", description="What to do at the limit: refuse, or revoke by age or by last use."
@@ -118,13 +121,31 @@ class DeviceChange(DeviceFields):
         extra="forbid", frozen=True, json_schema_extra={"examples": [{"name": "Ana's old phone"}]}
     )
 
+    metadata: MetadataChange | None = Field(
+        default=None, description="Keys to set, or with null to remove; null as a whole removes all."
+    )
+
     def merged_into(self, device: "Device") -> dict[str, Any]:
-        """The descriptive fields that change, with their new values."""
+        """The descriptive fields that change, with their new values.
+
+        Raises InvalidRequest (422) where the metadata would pass its bounds.
+        """
         given = {name: getattr(self, name) for name in self.model_fields_set}
-        if given.get("metadata") is not None:
-            merged = {**(device.metadata or {}), **given["metadata"]}
-            given["metadata"] = {key: value for key, value in merged.items() if value is not None}
+        if self.metadata is not None:
+            given["metadata"] = _merged(device.metadata or {}, self.metadata)
         return changed_fields(device, given)
+
+
+def _merged(metadata: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """As RFC 7396 has it: a null of `change` removes its key, one that was there before is a value."""
+    merged = metadata | change
+    try:
+        return _bounded(
+            {key: value for key, value in merged.items() if value is not None or key not in change}
+        )
+    except ValueError as error:
+        detail = f"{error}, once merged"
+        raise InvalidRequest([{"detail": detail, "location": "body", "pointer": "#/metadata"}]) from None
 
 
 def changed_fields(device: "Device", given: dict[str, Any]) -> dict[str, Any]:
@@ -212,7 +233,9 @@ class Transferred(BaseModel):
 class RevokedDevices(BaseModel):
     """How many devices were revoked."""
 
-    revoked: int = Field(ge=0, examples=[3])
+    model_config = ConfigDict(json_schema_extra={"examples": [{"revoked": 3}]})
+
+    revoked: int = Field(ge=0)
 
 
 class DeviceList(BaseModel):
