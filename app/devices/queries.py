@@ -137,8 +137,14 @@ def list_devices(
 
 
 def registered_until(tx: Tx, user_id: int, until: datetime.datetime, limit: int) -> list[Device]:
-    query = select(devices).where(devices.c.user_id == user_id, devices.c.registered_at <= until)
+    """At most `limit` devices, by id, that were registered until then and whose lease has not run out."""
+    query = select(devices).where(devices.c.user_id == user_id, devices.c.registered_at <= until, is_alive())
     return _devices(tx, query.order_by(devices.c.device_id).limit(limit))
+
+
+def some_ids(tx: Tx, user_id: int, limit: int) -> list[str]:
+    query = select(devices.c.device_id).where(devices.c.user_id == user_id)
+    return list(tx.execute(query.order_by(devices.c.device_id).limit(limit)).scalars())
 
 
 def move_device(tx: Tx, device: Device, to_user_id: int) -> Device:

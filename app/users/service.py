@@ -1,7 +1,7 @@
 """Erasing a user, in batches: each transaction is short, and the last one leaves nothing."""
 
 from app.db import Tx
-from app.devices.queries import delete_devices, registered_until
+from app.devices.queries import delete_devices, some_ids
 from app.dialects import database_clock
 from app.events.queries import Happened, append, delete_events, oldest_ids
 from app.origin import Origin
@@ -14,13 +14,13 @@ MOST_AT_ONCE = 500
 def erase_some(tx: Tx, user_id: int) -> bool:
     """Delete up to 500 devices and 500 events; True if there may be more. Takes the user's lock."""
     lock_user(tx, user_id)
-    gone = registered_until(tx, user_id, database_clock(tx), MOST_AT_ONCE)
-    ids = oldest_ids(tx, user_id, MOST_AT_ONCE)
-    if gone:
-        delete_devices(tx, user_id, [device.device_id for device in gone])
-    if ids:
-        delete_events(tx, ids)
-    return MOST_AT_ONCE in (len(gone), len(ids))
+    devices = some_ids(tx, user_id, MOST_AT_ONCE)
+    events = oldest_ids(tx, user_id, MOST_AT_ONCE)
+    if devices:
+        delete_devices(tx, user_id, devices)
+    if events:
+        delete_events(tx, events)
+    return MOST_AT_ONCE in (len(devices), len(events))
 
 
 def erase_rest(tx: Tx, origin: Origin, user_id: int) -> None:
