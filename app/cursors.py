@@ -26,6 +26,6 @@ def decode(cursor: str) -> tuple[datetime.datetime, str]:
 def decode_number(cursor: str) -> tuple[datetime.datetime, int]:
     """Likewise, where the key is a number."""
     instant, key = decode(cursor)
-    if not re.fullmatch(r"[0-9]{1,20}", key):
+    if not re.fullmatch(r"[0-9]{1,18}", key):  # 18 digits fit every database's integers
         raise ValueError("is not a cursor of this list")
     return instant, int(key)

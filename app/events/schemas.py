@@ -27,8 +27,9 @@ EXAMPLE: dict[str, Any] = {
     "reason": "lost phone",
     "request_id": "0193b0a2-7c5f-7d31-9b1e-5f0f6a1d2c3b",
     "occurred_at": "2026-11-30T09:31:00.123456Z",
-    "data": {"key": "value"},
+    "data": {},
 }
+EXAMPLE_CURSOR = "MjAyNi0xMS0zMFQwOTozMTowMC4xMjM0NTZ8MTA0Mg"
 
 
 class Event(BaseModel):
@@ -49,7 +50,9 @@ class Event(BaseModel):
 class EventList(BaseModel):
     """A page of events, newest first."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"items": [EXAMPLE], "next_cursor": None}]})
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"items": [EXAMPLE], "next_cursor": EXAMPLE_CURSOR}]}
+    )
 
     items: list[Event]
     next_cursor: str | None = Field(description="Send as `cursor` for the next page; null at the end.")
