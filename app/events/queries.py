@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, tuple_
+from sqlalchemy import delete, insert, select, tuple_
 
 from app.db import Tx
 from app.dialects import seconds_from_now
@@ -96,9 +96,3 @@ def oldest_ids(tx: Tx, user_id: int, limit: int) -> list[int]:
 
 def delete_events(tx: Tx, ids: list[int]) -> None:
     tx.execute(delete(events).where(events.c.id.in_(ids)))
-
-
-def count_events(tx: Tx, user_id: int) -> int:
-    return tx.execute(
-        select(func.count()).select_from(events).where(events.c.user_id == user_id)
-    ).scalar_one()

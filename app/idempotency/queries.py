@@ -69,7 +69,3 @@ def forget_old_answers(tx: Tx, keep_seconds: int, limit: int) -> int:
         # Its rival is a call that has taken the key anew since.
         gone += tx.execute(one.where(keys.c.answered_at == answered_at)).rowcount
     return gone
-
-
-def forget_answers_of(tx: Tx, user_id: int) -> None:
-    tx.execute(delete(keys).where(keys.c.user_id == user_id))

@@ -54,16 +54,25 @@ def once(tx: Tx, claim: Claim, render: Callable[[R], Answer], work: Work[R], *ar
         if not is_first:
             raise IdempotencyKeyInUse
         lock_users(tx, *claim.users)
-        kept = queries.find_answer(tx, claim.user_id, claim.scope_digest, claim.keep_seconds)
-        if kept is not None and kept.is_fresh:
-            if kept.request_digest != claim.request_digest:
-                raise IdempotencyKeyReused
-            earlier: Answer | None = uncertain_result(tx)
-            # An earlier run of this very call is no replay: its COMMIT was uncertain, and did happen.
-            return earlier or replace(kept.answer, headers=kept.answer.headers | REPLAYED)
+        kept = _kept_answer(tx, claim)
         if kept is not None:
-            queries.forget_answer(tx, claim.user_id, claim.scope_digest)
+            return kept
         # Nothing was kept, so no earlier run has committed, and work need not look for its traces.
         answer = render(work(tx.execution_options(uncertain_result=None), *args))
         queries.keep_answer(tx, claim.user_id, claim.scope_digest, claim.request_digest, answer)
         return answer
+
+
+def _kept_answer(tx: Tx, claim: Claim) -> Answer | None:
+    """The key's answer; one that is too old is forgotten, and makes way for the next."""
+    kept = queries.find_answer(tx, claim.user_id, claim.scope_digest, claim.keep_seconds)
+    if kept is None:
+        return None
+    if not kept.is_fresh:
+        queries.forget_answer(tx, claim.user_id, claim.scope_digest)
+        return None
+    if kept.request_digest != claim.request_digest:
+        raise IdempotencyKeyReused
+    earlier: Answer | None = uncertain_result(tx)
+    # An earlier run of this very call is no replay: its COMMIT was uncertain, and did happen.
+    return earlier or replace(kept.answer, headers=kept.answer.headers | REPLAYED)
