@@ -1,10 +1,8 @@
 """The limit under calls that arrive at once, on a real server, with real commits."""
 
 import random
-import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from sqlalchemy import Engine, text
 from tests.callers import Call, at_once, by_many, in_rounds, one_by_one, register, revoke, statuses
 from tests.servers import Server, counted_deadlocks
 from tests.services import Service, running_service
+from tests.watching import watched
 
 pytestmark = pytest.mark.locking
 
@@ -134,35 +133,6 @@ def test_a_device_that_is_known_registers_again_at_the_limit(
     assert statuses(first) == {201: 2}
     again = at_once(service, [register(user, "a")] * 5 + [register(user, "c")] * 5)
     assert statuses(again) == {200: 5, 409: 5}
-
-
-@contextmanager
-def watched(auditor: Engine, users: list[int], limit: int) -> Iterator[list[tuple[int, int]]]:
-    """Look at the committed counts all the time, and collect every moment at which a user is over the limit."""
-    over: list[tuple[int, int]] = []
-    looks = 0
-    done = threading.Event()
-    query = text(
-        "SELECT user_id, COUNT(*) FROM devices WHERE user_id BETWEEN :first AND :last"
-        " GROUP BY user_id HAVING COUNT(*) > :limit"
-    )
-
-    def look() -> None:
-        nonlocal looks
-        with auditor.connect() as connection:
-            while not done.is_set():
-                rows = connection.execute(query, {"first": min(users), "last": max(users), "limit": limit})
-                over.extend((user, count) for user, count in rows)
-                looks += 1
-
-    watcher = threading.Thread(target=look)
-    watcher.start()
-    try:
-        yield over
-    finally:
-        done.set()
-        watcher.join()
-    assert looks > 100, "the watcher hardly looked"
 
 
 def test_2000_mixed_calls_on_4_workers_never_pass_the_limit_at_any_moment(
