@@ -3,9 +3,9 @@
 import asyncio
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
@@ -17,10 +17,14 @@ class Call:
     method: str
     path: str
     json: object = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    async def send_by(self, caller: httpx.AsyncClient) -> httpx.Response:
+        return await caller.request(self.method, self.path, json=self.json, headers=self.headers)
 
 
-def register(user_id: int, device_id: str) -> Call:
-    return Call("POST", f"/v1/users/{user_id}/devices", {"device_id": device_id})
+def register(user_id: int, device_id: str, **fields: object) -> Call:
+    return Call("POST", f"/v1/users/{user_id}/devices", {"device_id": device_id, **fields})
 
 
 def revoke(user_id: int, device_id: str) -> Call:
@@ -47,7 +51,7 @@ async def _at_once(callers: list[httpx.AsyncClient], calls: Sequence[Call]) -> l
 
     async def send(caller: httpx.AsyncClient, call: Call) -> httpx.Response:
         await barrier.wait()
-        return await caller.request(call.method, call.path, json=call.json)
+        return await call.send_by(caller)
 
     return await asyncio.gather(*map(send, callers, calls))
 
@@ -78,7 +82,7 @@ async def _by_many(service: Service, calls: Sequence[Call], number: int) -> list
 
     async def work(caller: httpx.AsyncClient) -> None:
         for place, call in waiting:
-            answers[place] = await caller.request(call.method, call.path, json=call.json)
+            answers[place] = await call.send_by(caller)
 
     async with _callers(service, number) as callers:
         await asyncio.gather(*map(work, callers))
@@ -87,7 +91,9 @@ async def _by_many(service: Service, calls: Sequence[Call], number: int) -> list
 
 def one_by_one(service: Service, calls: Iterable[Call]) -> list[httpx.Response]:
     with service.client() as client:
-        return [client.request(call.method, call.path, json=call.json) for call in calls]
+        return [
+            client.request(call.method, call.path, json=call.json, headers=call.headers) for call in calls
+        ]
 
 
 def statuses(responses: Iterable[httpx.Response]) -> Counter[int]:
