@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 _ENTITY_TAG = r'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"'
-_LIST = re.compile(rf"\s*{_ENTITY_TAG}(?:\s*,\s*{_ENTITY_TAG})*\s*")
+IF_MATCH_PATTERN = rf"^[ \t]*(?:\*|{_ENTITY_TAG}(?:[ \t]*,[ \t]*{_ENTITY_TAG})*)[ \t]*$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,9 @@ class Precondition:
 
 def parse_if_match(header: str | None) -> Precondition:
     """The precondition of an If-Match header; ValueError where it is not of the header's form."""
-    if header is None or header.strip() == "*":
+    if header is None:
         return Precondition()
-    if not _LIST.fullmatch(header):
+    if not re.fullmatch(IF_MATCH_PATTERN, header):
         raise ValueError('is not * or a list of quoted entity tags such as "3"')
-    return Precondition(frozenset(re.findall(_ENTITY_TAG, header)))
+    tags = re.findall(_ENTITY_TAG, header)
+    return Precondition(frozenset(tags) if tags else None)

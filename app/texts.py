@@ -81,11 +81,25 @@ UserIdAsText = Annotated[
 ]
 
 MOST_USER_ID = 2**64 - 1
-USER_ID_PATTERN = "^[1-9][0-9]{0,19}$"
+
+
+def _pattern_up_to(most: int) -> str:
+    """Matches 1 … `most` in decimal digits and nothing else: a length alone lets larger ones through."""
+    digits = str(most)
+    fewer_digits = f"[1-9][0-9]{{0,{len(digits) - 2}}}"
+    smaller = [
+        f"{digits[:place]}[{least}-{int(digit) - 1}][0-9]{{{len(digits) - place - 1}}}"
+        for place, digit in enumerate(digits)
+        if int(digit) > (least := 0 if place else 1)
+    ]
+    return f"^({'|'.join([fewer_digits, *smaller, digits])})$"
+
+
+USER_ID_PATTERN = _pattern_up_to(MOST_USER_ID)
 
 
 def user_id(digits: str) -> int:
-    if not re.fullmatch(USER_ID_PATTERN, digits) or int(digits) > MOST_USER_ID:
+    if not re.fullmatch(USER_ID_PATTERN, digits):
         raise ValueError(f"must be 1 … {MOST_USER_ID}, in decimal digits without leading zeros")
     return int(digits)
 
