@@ -28,9 +28,11 @@ class Claim:
 
     @property
     def user_id(self) -> int:
+        """The user in the path, under whom the answer is kept."""
         return self.users[0]
 
     def locking(self, *more: int) -> "Claim":
+        """The same claim, where work takes the locks of more users than the one in the path."""
         return replace(self, users=(*self.users, *more))
 
 
@@ -73,6 +75,6 @@ def _kept_answer(tx: Tx, claim: Claim) -> Answer | None:
         return None
     if kept.request_digest != claim.request_digest:
         raise IdempotencyKeyReused
-    earlier: Answer | None = uncertain_result(tx)
-    # An earlier run of this very call is no replay: its COMMIT was uncertain, and did happen.
-    return earlier or replace(kept.answer, headers=kept.answer.headers | REPLAYED)
+    if kept.answer == uncertain_result(tx):
+        return kept.answer  # no replay: this call's earlier run gave it, and its uncertain COMMIT did happen
+    return replace(kept.answer, headers=kept.answer.headers | REPLAYED)
