@@ -33,7 +33,8 @@ def test_a_new_device_is_answered_201_with_its_address_and_its_etag(
     assert answer.headers["location"] == f"/v1/users/{user}/devices/Dev.1_~:-"
     assert answer.headers["etag"] == '"1"'
     body = answer.json()
-    assert body.keys() == {"device", "quota"}
+    assert body.keys() == {"device", "quota", "evicted"}
+    assert body["evicted"] == []
     assert body["quota"] == {"limit": 2, "used": 1, "remaining": 1, "source": "default"}
     device = body["device"]
     moment = device["registered_at"]
@@ -41,6 +42,7 @@ def test_a_new_device_is_answered_201_with_its_address_and_its_etag(
         "user_id": str(user),
         "registered_at": moment,
         "last_seen_at": moment,
+        "expires_at": None,
         "revision": 1,
     }
     assert TIME.fullmatch(moment)
@@ -114,6 +116,7 @@ def test_at_the_limit_a_new_device_is_refused_and_a_known_one_is_not(
         "request_id": refused.headers["x-request-id"],
         "limit": 2,
         "used": 2,
+        "need_to_remove": 1,
         "devices": f"/v1/users/{user}/devices",
     }
     assert row_of(auditor, user, "c") is None
