@@ -15,7 +15,7 @@ from pydantic import AfterValidator, WithJsonSchema
 from app.auth.principal import authenticate, bearer
 from app.db import Database
 from app.errors import FieldError, InvalidRequest, MalformedJson, UnsupportedMediaType
-from app.etags import Precondition, parse_if_match
+from app.etags import IF_MATCH_PATTERN, Precondition, parse_if_match
 from app.origin import Origin
 from app.problems import pointer_to
 from app.settings import Settings
@@ -48,8 +48,23 @@ DatabaseOfApp = Annotated[Database, Depends(_database)]
 SettingsOfApp = Annotated[Settings, Depends(_settings)]
 OriginOfCall = Annotated[Origin, Depends(_origin)]
 PageSize = Annotated[int, Query(ge=1, le=100, description="Entries of a page.")]
-Cursor = Annotated[str | None, Query(max_length=512, description="`next_cursor` of the page before.")]
-IfMatch = Annotated[str | None, Header(description="Only at this ETag.", examples=['"1"'])]
+Cursor = Annotated[
+    str | None,
+    Query(
+        max_length=512,
+        description="`next_cursor` of the page before.",
+        json_schema_extra={"format": "cursor"},
+    ),
+]
+IfMatch = Annotated[
+    str | None,
+    Header(
+        description="Only at this ETag.",
+        examples=['"1"'],
+        # Told, not checked here: a pattern's own complaint would name the pattern, not what is meant.
+        json_schema_extra={"pattern": IF_MATCH_PATTERN},
+    ),
+]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from app.idempotency.service import Claim, digest, once
 R = TypeVar("R")
 
 # draft-ietf-httpapi-idempotency-key-header has it as a quoted string; most clients send it bare.
-_KEY = re.compile(r'"([\x20-\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x7e][\x20-\x7e]{0,254})')
+_KEY_PATTERN = r'^(?:"([\x20-\x21\x23-\x5b\x5d-\x7e]{1,255})"|([\x21\x23-\x7e][\x20-\x7e]{0,254}))$'
 
 
 async def _claim(
@@ -23,7 +23,10 @@ async def _claim(
     settings: SettingsOfApp,
     idempotency_key: Annotated[
         str | None,
-        Header(description="1 to 255 printable ASCII characters; the same key and call get the same answer."),
+        Header(
+            description="1 to 255 printable ASCII characters; the same key and call get the same answer.",
+            json_schema_extra={"pattern": _KEY_PATTERN},
+        ),
     ] = None,
 ) -> Claim | None:
     if idempotency_key is None:
@@ -40,7 +43,7 @@ async def _claim(
 
 
 def _parsed(header: str) -> str:
-    found = _KEY.fullmatch(header)
+    found = re.fullmatch(_KEY_PATTERN, header)
     if found is None:
         raise ValueError("must be 1 to 255 printable ASCII characters, quoted or bare")
     return found[1] or found[2]
