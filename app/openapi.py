@@ -1,13 +1,14 @@
 """The OpenAPI document, complete enough to generate a client from."""
 
-from collections.abc import Iterator
+import copy
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
-from app.problems import EXAMPLE_REQUEST_ID, Problem
+from app.errors import BodyTooLarge
+from app.problems import EXAMPLE_REQUEST_ID, Problem, answers
 
 DESCRIPTION = """
 Registers devices per user under a limit, and never lets a user pass it, whatever arrives at once.
@@ -24,12 +25,47 @@ TAGS = [
     {"name": "operations", "description": "Health, for load balancers and whoever is on call."},
 ]
 
-
 REQUEST_ID = {
     "description": "The request's own X-Request-ID if that is a sane token, else one that was made.",
     "schema": {"type": "string"},
     "example": EXAMPLE_REQUEST_ID,
 }
+# Looked at before any route, also where a call has no use for a body.
+BODY_TOO_LARGE = answers(BodyTooLarge(65_536))[BodyTooLarge.status]
+
+
+def _link(operation_id: str, **parameters: str) -> dict[str, Any]:
+    return {operation_id: {"operationId": operation_id, "parameters": parameters}}
+
+
+def _links_of_device(at: str) -> dict[str, Any]:
+    """What can be asked next of the device at `at`, a JSON pointer into the answer."""
+    device = {"user_id": f"$response.body#{at}/user_id", "device_id": f"$response.body#{at}/device_id"}
+    seen = {"if-match": "$response.header.ETag"}
+    return (
+        _link("getDevice", **device)
+        | _link("updateDevice", **device, **seen)
+        | _link("revokeDevice", **device, **seen)
+        | _link("heartbeat", **device)
+        | _link("transferDevice", **device)
+    )
+
+
+_USER = {"user_id": "$request.path.user_id"}
+_NEXT_PAGE = _USER | {"cursor": "$response.body#/next_cursor"}
+# Which call an answer's values lead to (OpenAPI 3.1, section 4.8.20): operation, status, links.
+LINKS = [
+    ("registerDevice", "201", _links_of_device("/device")),
+    ("registerDevice", "200", _links_of_device("/device")),
+    ("getDevice", "200", _links_of_device("")),
+    ("updateDevice", "200", _links_of_device("")),
+    ("heartbeat", "200", _links_of_device("")),
+    ("transferDevice", "200", _links_of_device("/device")),
+    ("listDevices", "200", _link("listDevices", **_NEXT_PAGE)),
+    ("listEvents", "200", _link("listEvents", **_NEXT_PAGE)),
+    ("revokeDevice", "204", _link("allowDevice", **_USER, device_id="$request.path.device_id")),
+    ("setQuota", "200", _link("resetQuota", **_USER, **{"if-match": "$response.header.ETag"})),
+]
 
 
 def describe(app: FastAPI) -> None:
@@ -58,12 +94,28 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas.update(schema.pop("$defs", {}))
     schemas["Problem"] = schema
     document["components"]["headers"] = {"X-Request-ID": REQUEST_ID}
-    for response in _responses(document):
-        response.setdefault("headers", {})["X-Request-ID"] = {"$ref": "#/components/headers/X-Request-ID"}
+    operations = {one["operationId"]: one for path in document["paths"].values() for one in path.values()}
+    for operation in operations.values():
+        _complete(operation)
+    for operation_id, status, links in LINKS:
+        operations[operation_id]["responses"][status]["links"] = links
     return document
 
 
-def _responses(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for operations in document["paths"].values():
-        for operation in operations.values():
-            yield from operation["responses"].values()
+def _complete(operation: dict[str, Any]) -> None:
+    operation.setdefault("security", [])  # said, so that nobody has to wonder whether it was forgotten
+    responses = operation["responses"]
+    responses.setdefault(str(BodyTooLarge.status), copy.deepcopy(BODY_TOO_LARGE))
+    for response in responses.values():
+        response.setdefault("headers", {})["X-Request-ID"] = {"$ref": "#/components/headers/X-Request-ID"}
+    operation["responses"] = dict(sorted(responses.items()))
+    for parameter in operation.get("parameters", ()):
+        parameter["schema"] = _without_null(parameter["schema"])
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter can be left out; no URL and no header holds a null."""
+    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) != 1:
+        return schema
+    return kinds[0] | {keyword: value for keyword, value in schema.items() if keyword != "anyOf"}
