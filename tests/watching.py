@@ -9,7 +9,7 @@ from sqlalchemy import Engine, text
 
 @contextmanager
 def watched(auditor: Engine, users: list[int], limit: int) -> Iterator[list[tuple[int, int]]]:
-    """Look at the committed counts all the time, and collect every moment at which a user is over the limit."""
+    """Look at the committed counts all the time, and collect each moment when a user is over the limit."""
     over: list[tuple[int, int]] = []
     looks = 0
     done = threading.Event()
