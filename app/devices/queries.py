@@ -100,8 +100,15 @@ def delete_devices(tx: Tx, user_id: int, device_ids: Sequence[str]) -> None:
 
 
 def expired_devices(tx: Tx, user_id: int, limit: int) -> list[Device]:
-    """Devices whose lease has run out, locked: a heartbeat in flight is waited for, and then counts."""
-    query = select(devices).where(devices.c.user_id == user_id, devices.c.expires_at <= utc_now())
+    """Devices whose lease has run out, locked: a heartbeat in flight is waited for, and then counts.
+
+    By the primary key: `devices_by_expiry` would lock what has expired of other users too, or wait for it.
+    """
+    query = (
+        select(devices)
+        .with_hint(devices, "FORCE INDEX (PRIMARY)", "mysql")
+        .where(devices.c.user_id == user_id, devices.c.expires_at <= utc_now())
+    )
     return _devices(tx, query.order_by(devices.c.device_id).limit(limit).with_for_update())
 
 
@@ -111,15 +118,21 @@ def find_device(tx: Tx, user_id: int, device_id: str) -> Device | None:
     return None if row is None else _device(row)
 
 
-def has_row(tx: Tx, user_id: int, device_id: str) -> bool:
-    return tx.execute(select(devices.c.user_id).where(_is(user_id, device_id))).first() is not None
+def has_expired(tx: Tx, user_id: int, device_id: str) -> bool:
+    """Its lease has run out, and nobody has removed it yet."""
+    expired = select(devices.c.user_id).where(_is(user_id, device_id), devices.c.expires_at <= utc_now())
+    return tx.execute(expired).first() is not None
 
 
 def first_to_evict(tx: Tx, user_id: int, on_limit: str, number: int) -> list[Device]:
-    """The `number` devices that go first: by age, or by when they were last seen."""
+    """The `number` devices that go first: by age, or by when they were last seen.
+
+    All of the user's are locked. Its rival is a heartbeat in flight: without the lock, a device that was just
+    seen would go for the one that was seen longest ago.
+    """
     age = devices.c.last_seen_at if on_limit == "evict_least_recently_seen" else devices.c.registered_at
     query = select(devices).where(devices.c.user_id == user_id)
-    return _devices(tx, query.order_by(age, devices.c.device_id).limit(number))
+    return _devices(tx, query.order_by(age, devices.c.device_id).limit(number).with_for_update())
 
 
 def list_devices(
