@@ -33,6 +33,14 @@ class Moved:
     quota: Quota
 
 
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """One batch of devices, and until when those of the whole call were registered."""
+
+    device_ids: frozenset[str]
+    until: datetime.datetime
+
+
 def change_device(
     tx: Tx, origin: Origin, user_id: int, device_id: str, change: DeviceChange, precondition: Precondition
 ) -> Device:
@@ -62,7 +70,7 @@ def heartbeat(tx: Tx, user_id: int, device_id: str) -> Device:
     """
     if queries.renew_if_alive(tx, user_id, device_id):
         return _find(tx, user_id, device_id)
-    expired = queries.has_row(tx, user_id, device_id)
+    expired = queries.has_expired(tx, user_id, device_id)
     if expired or last_type_of_device(tx, user_id, device_id) == "device.expired":
         raise DeviceExpired(user_id, device_id)
     raise DeviceNotFound(user_id, device_id)
@@ -134,18 +142,20 @@ def transfer(
     return Moved(moved, receiver.quota.with_used(receiver.quota.used + 1))
 
 
-def revoke_some(
-    tx: Tx, origin: Origin, user_id: int, until: datetime.datetime | None
-) -> tuple[int, datetime.datetime]:
-    """Revoke up to 500 devices that were registered until then, or now: how many, and until when.
+def revoke_some(tx: Tx, origin: Origin, user_id: int, until: datetime.datetime | None) -> Revoked:
+    """Revoke up to 500 devices that were registered until then, or now.
 
     Takes the user's lock for one batch at a time: the lock is short, and so is the log of each commit.
     """
     lock_user(tx, user_id)
     now = database_clock(tx)
-    gone = queries.registered_until(tx, user_id, until or now, MOST_AT_ONCE)
-    remove(tx, origin, "device.revoked", now, gone)
-    return len(gone), until or now
+    found = queries.registered_until(tx, user_id, until or now, MOST_AT_ONCE)
+    ids = frozenset(device.device_id for device in found)
+    earlier: Revoked | None = uncertain_result(tx)
+    if earlier is not None and earlier.device_ids.isdisjoint(ids):
+        return earlier  # this call's earlier run has revoked them, and its caller is to hear how many
+    remove(tx, origin, "device.revoked", now, found)
+    return Revoked(ids, until or now)
 
 
 def expire_some(tx: Tx, origin: Origin, user_id: int) -> int:

@@ -109,9 +109,9 @@ async def revoke_all_devices(
     """In batches: devices that register meanwhile stay, and other users do not wait."""
     revoked, until = 0, None
     while True:
-        gone, until = await db.submit(changes.revoke_some, origin.because(reason), user_id, until)
-        revoked += gone
-        if gone < service.MOST_AT_ONCE:
+        batch = await db.submit(changes.revoke_some, origin.because(reason), user_id, until)
+        revoked, until = revoked + len(batch.device_ids), batch.until
+        if len(batch.device_ids) < service.MOST_AT_ONCE:
             return RevokedDevices(revoked=revoked)
 
 
