@@ -7,6 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
+from sqlalchemy import text
+
 from app.db import Database, Tx
 from app.settings import load_settings
 from tests.proxy import Fate, Proxy
@@ -81,7 +83,7 @@ def held(db: Database, work: Work[R], *args: Any) -> Iterator[Held[R]]:
 
 @contextmanager
 def waiting(server: Server, db: Database, work: Work[R], *args: Any) -> Iterator[Future[R]]:
-    """`work` is under way in a thread, and waits for a row lock that somebody holds. `db` has one connection."""
+    """`work` is under way in a thread and waits for a row lock that somebody has. `db` has one connection."""
     connection = db.transact(connection_id)
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(db.transact, work, *args)
@@ -96,10 +98,12 @@ def connection_id(tx: Tx) -> int:
 
 def _wait_until_it_waits(server: Server, connection: int, running: Future[Any]) -> None:
     """Polled: neither server tells anybody when a session begins to wait."""
-    query = f"SELECT trx_state FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = {connection:d}"
+    query = text(
+        "SELECT trx_state FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = :connection"
+    )
     give_up_at = time.monotonic() + PATIENCE_SECONDS
     with server.admin_connection() as admin:
-        while admin.exec_driver_sql(query).scalar() != "LOCK WAIT":
+        while admin.execute(query, {"connection": connection}).scalar() != "LOCK WAIT":
             assert not running.done(), f"did not wait: {running.exception() or running.result()}"
             assert time.monotonic() < give_up_at, "did not get as far as a lock"
             time.sleep(POLL_SECONDS)

@@ -4,7 +4,7 @@ A heartbeat takes no user lock, so only the row itself decides. Its clock is set
 before the lease ran out: nobody sleeps through a lease.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import Engine
@@ -12,13 +12,13 @@ from sqlalchemy import Engine
 from app.db import Database, Tx
 from app.devices import changes
 from app.devices.schemas import Device
-from app.errors import DeviceExpired, DeviceLimitReached
-from tests.lifecycle.rows import let_lease_end
+from app.errors import DeviceExpired, DeviceLimitReached, DeviceNotFound
+from tests.lifecycle.rows import let_lease_end, put_devices, put_own_limit
 from tests.lifecycle.steps import before_first, database, held, in_the_past, waiting
 from tests.lifecycle.trail import devices_of, replayed, types_of
 from tests.proxy import proxied
 from tests.servers import Server
-from tests.use_cases import LIMIT, register
+from tests.use_cases import LIMIT, register, revoke
 
 pytestmark = pytest.mark.locking
 
@@ -27,18 +27,6 @@ AN_HOUR = 3600
 
 def heartbeat_of_an_hour_ago(tx: Tx, user: int) -> Device:
     return in_the_past(tx, AN_HOUR, changes.heartbeat, user, "a")
-
-
-@pytest.fixture
-def other(database_url: str) -> Iterator[Database]:
-    with database(database_url) as made:
-        yield made
-
-
-@pytest.fixture
-def db(database_url: str) -> Iterator[Database]:
-    with database(database_url) as made:
-        yield made
 
 
 @pytest.fixture
@@ -113,3 +101,28 @@ def test_a_heartbeat_that_commits_between_a_registration_s_look_and_its_removal_
             behind_proxy.transact(register, user, "c")
     assert [device.device_id for device in beats] == ["a"]
     assert devices_of(auditor, user) == ["a", "b"]
+
+
+def test_a_device_that_registers_while_its_heartbeat_finds_nothing_has_not_expired(
+    database_url: str, db: Database, user: int
+) -> None:
+    """The heartbeat came first, so that its answer is 404, and not that a new lease has run out."""
+    with proxied(database_url) as (proxy, url), database(url) as behind_proxy:
+        db.transact(revoke, user, "b")
+        before_first(proxy, "SELECT devices.user_id", lambda: db.transact(register, user, "b"))
+        with pytest.raises(DeviceNotFound):
+            behind_proxy.transact(changes.heartbeat, user, "b")
+
+
+def test_a_registration_does_not_wait_for_what_has_expired_of_another_user(
+    db: Database, other: Database, auditor: Engine, user: int, new_user: Callable[[], int]
+) -> None:
+    """Of many devices few have expired: the index by expiry would be the short way, through others' rows."""
+    many = new_user()
+    put_own_limit(auditor, many, 5000)
+    put_devices(auditor, many, [f"device-{number}" for number in range(3000)])
+    let_lease_end(auditor, many, "device-7")
+    with auditor.connect() as connection:
+        connection.exec_driver_sql("ANALYZE TABLE devices").all()
+    with held(db, heartbeat_of_an_hour_ago, user):
+        assert other.transact(register, many, "new").quota.used == 3000
