@@ -62,7 +62,7 @@ IfMatch = Annotated[
         description="Only at this ETag.",
         examples=['"1"'],
         # Told, not checked here: a pattern's own complaint would name the pattern, not what is meant.
-        json_schema_extra={"pattern": IF_MATCH_PATTERN},
+        json_schema_extra={"format": "entity-tags", "pattern": IF_MATCH_PATTERN},
     ),
 ]
 
