@@ -4,15 +4,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import httpx
 from sqlalchemy import Engine
 
-from tests.raw import Answer
+from tests import raw
 from tests.services import Service
 
 MEMBERS = {"type", "title", "status", "code", "detail", "instance", "request_id"}
 
 
-def assert_problem(answer: Answer, status: int, code: str) -> Any:
+def assert_problem(answer: raw.Answer, status: int, code: str) -> Any:
     """The problem document, whole and of one piece with its status and headers."""
     assert (answer.status, answer.headers["content-type"]) == (status, "application/problem+json")
     problem = answer.json()
@@ -44,5 +45,20 @@ def rows_of_all(auditor: Engine) -> tuple[int, ...]:
             for query in (
                 "SELECT COUNT(*) FROM devices",
                 "SELECT COUNT(*) FROM device_registration_locks",
+                "SELECT COUNT(*) FROM user_quotas",
+                "SELECT COUNT(*) FROM device_blocks",
+                "SELECT COUNT(*) FROM events",
+                "SELECT COUNT(*) FROM idempotency_keys",
             )
         )
+
+
+def problem_of(answer: httpx.Response, status: int, code: str) -> Any:
+    """`assert_problem` for the answer to a common client."""
+    return assert_problem(raw.Answer(answer.status_code, dict(answer.headers), answer.content), status, code)
+
+
+def mistakes(answer: httpx.Response) -> list[tuple[str, str]]:
+    """Location and pointer of each mistake that a 422 names."""
+    problem = problem_of(answer, 422, "invalid_request")
+    return [(error["location"], error["pointer"]) for error in problem["errors"]]
