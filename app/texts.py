@@ -1,10 +1,10 @@
-"""The kinds of text and of instants that the contract knows, each stated once."""
+"""The kinds of text, numbers and instants that the contract knows, each stated once."""
 
 import datetime
 import re
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 MOST_DEVICE_ID_CHARACTERS = 128
 
@@ -79,6 +79,16 @@ Instant = Annotated[
 UserIdAsText = Annotated[
     int, PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string"}, mode="serialization")
 ]
+
+
+def _whole(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def whole_number(least: int, most: int) -> tuple[Any, ...]:
+    """What makes an int of JSON, which has one kind of number: 60.0 and 6e1 are 60, and some write it so."""
+    return Field(strict=True, ge=least, le=most), BeforeValidator(_whole)
+
 
 MOST_USER_ID = 2**64 - 1
 

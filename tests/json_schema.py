@@ -60,6 +60,8 @@ def faults(document: Document, schema: Document, value: Any, at: str = "#") -> l
         elif keyword == "additionalProperties":
             for name in value.keys() - schema.get("properties", {}).keys():
                 found += _of_additional(document, rule, value[name], f"{at}/{name}")
+        elif keyword == "propertyNames":
+            found += [fault for name in value for fault in faults(document, rule, name, f"{at}/{name}")]
         elif keyword not in _ANNOTATIONS:
             raise NotImplementedError(f"{at}: {keyword}")
     return found

@@ -4,12 +4,23 @@ import json
 import sys
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, StrictInt, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from app.errors import InvalidRequest
 from app.quotas.schemas import EXAMPLE as EXAMPLE_QUOTA
 from app.quotas.schemas import Quota
-from app.texts import SURROGATE, DeviceId, Instant, Name, ShortText, UserIdAsText, UserIdInBody, clean
+from app.texts import (
+    NO_CONTROL_CHARACTERS,
+    SURROGATE,
+    DeviceId,
+    Instant,
+    Name,
+    ShortText,
+    UserIdAsText,
+    UserIdInBody,
+    clean,
+    whole_number,
+)
 
 METADATA_BYTES = 4096
 METADATA_KEYS = 32
@@ -48,15 +59,20 @@ def _bounded(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 _SCALAR_SCHEMA = {"anyOf": [{"type": name} for name in ("string", "number", "boolean", "null")]}
-_FlatObject = dict[
-    Annotated[str, AfterValidator(_key)],
-    Annotated[Any, PlainValidator(_scalar), WithJsonSchema(_SCALAR_SCHEMA)],
+_KEY_SCHEMA = {"minLength": 1, "maxLength": METADATA_KEY_CHARACTERS, "pattern": NO_CONTROL_CHARACTERS}
+_FlatObject = Annotated[
+    dict[
+        Annotated[str, AfterValidator(_key)],
+        Annotated[Any, PlainValidator(_scalar), WithJsonSchema(_SCALAR_SCHEMA)],
+    ],
+    # pydantic would make a pattern of the keys into one that says nothing of the other keys.
+    Field(json_schema_extra={"propertyNames": _KEY_SCHEMA}),
 ]
 Metadata = Annotated[_FlatObject, Field(max_length=METADATA_KEYS), AfterValidator(_bounded)]
 # Between any two there are at most so many differences: all keys of one go, all keys of the other come.
 MetadataChange = Annotated[_FlatObject, Field(max_length=2 * METADATA_KEYS)]
 
-LeaseSeconds = Annotated[StrictInt, Field(ge=60, le=31_536_000)]
+LeaseSeconds = Annotated[int, *whole_number(60, 31_536_000)]
 
 
 class DeviceFields(BaseModel):

@@ -1,10 +1,10 @@
 """A user's quota as callers send and see it."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, computed_field
+from pydantic import BaseModel, ConfigDict, Field, computed_field
 
-from app.texts import Reason
+from app.texts import Reason, whole_number
 
 EXAMPLE: dict[str, Any] = {"limit": 3, "used": 1, "source": "default", "remaining": 2}
 MOST_DEVICES = 10_000
@@ -48,5 +48,5 @@ class OwnLimit(BaseModel):
         extra="forbid", frozen=True, json_schema_extra={"examples": [{"limit": 5, "reason": "family plan"}]}
     )
 
-    limit: StrictInt = Field(ge=0, le=MOST_DEVICES)
+    limit: Annotated[int, *whole_number(0, MOST_DEVICES)]
     reason: Reason | None = None
