@@ -115,7 +115,7 @@ def _complete(operation: dict[str, Any]) -> None:
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
     """A parameter can be left out; no URL and no header holds a null."""
-    kinds = [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]
-    if len(kinds) != 1:
-        return schema
-    return kinds[0] | {keyword: value for keyword, value in schema.items() if keyword != "anyOf"}
+    match [kind for kind in schema.get("anyOf", ()) if kind != {"type": "null"}]:
+        case [dict(kind)]:
+            return kind | {keyword: value for keyword, value in schema.items() if keyword != "anyOf"}
+    return schema

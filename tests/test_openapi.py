@@ -14,8 +14,8 @@ from tests.json_schema import Document, faults, resolve
 from tests.single_calls import NewUser, register
 
 PROBLEM = "application/problem+json"
-OF_EVERY_CALL = {"401", "422", "500", "503"}
-OF_A_BODY = {"400", "413", "415"}
+OF_EVERY_CALL = {"401", "413", "422", "500", "503"}
+OF_A_BODY = {"400", "415"}
 # All that is answered beside problems.
 ANSWERED = (
     "Device",
