@@ -1,0 +1,1 @@
+"""Moving in: a file of devices that users have already, brought under the limit."""
