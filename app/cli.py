@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -19,6 +20,9 @@ from uvicorn.config import LOGGING_CONFIG
 from app import migrations
 from app.db import Database, make_engine
 from app.embedded import resolve_root_key
+from app.imports.command import import_file
+from app.imports.run import Import
+from app.imports.service import OverLimit
 from app.main import create_app
 from app.ops.checks import all_checks
 from app.settings import BadSettings, Settings, load_settings
@@ -161,6 +165,27 @@ def worker() -> None:
     db = Database(settings)
     run_until(stop, db, settings)
     db.close()
+
+
+@cli.command("import")
+def import_devices(
+    file: Annotated[Path, typer.Argument(help="CSV with a line of column names, UTF-8.", show_default=False)],
+    over_limit: Annotated[
+        OverLimit, typer.Option(help="The newest devices beyond a user's limit: import them or not.")
+    ] = OverLimit.SKIP,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count, and write nothing.")] = False,
+) -> None:
+    """Register devices that users have already. Run again after a stop, it goes on; exit status 1: bad lines.
+
+    Columns: user_id, device_id, and any of name, platform, model, os_version, app_version, metadata (JSON),
+    registered_at, last_seen_at (2026-11-30T09:30:00Z), lease_seconds. A device that is there stays as it is.
+    """
+    settings = _settings()
+    try:
+        migrations.migrate_embedded(settings)
+    except (migrations.MigrationFailed, BadSettings) as reason:
+        _fail(reason)
+    sys.exit(import_file(file, Import(settings, over_limit, dry_run)))
 
 
 @cli.command()
