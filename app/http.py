@@ -59,8 +59,8 @@ Cursor = Annotated[
 IfMatch = Annotated[
     str | None,
     Header(
-        description="Only at this ETag.",
-        examples=['"1"'],
+        description="Only at one of these ETags; `*` is any.",
+        examples=["*", '"1"'],
         # Told, not checked here: a pattern's own complaint would name the pattern, not what is meant.
         json_schema_extra={"format": "entity-tags", "pattern": IF_MATCH_PATTERN},
     ),
