@@ -124,12 +124,13 @@ events = Table(
     sqlite_autoincrement=True,
 )
 
-# Answers that are given again. The digest names caller, method, path and key.
+# Answers that are given again. The digest names caller, method, path and key; `user_id` is whose data the
+# answer tells, which after a transfer is the receiver, and goes with that user.
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,
-    Column("user_id", UserId, primary_key=True, autoincrement=False),
     Column("scope_digest", DIGEST, primary_key=True),
+    Column("user_id", UserId, nullable=False),
     Column("request_digest", DIGEST, nullable=False),
     Column("answered_at", INSTANT, nullable=False),
     Column("status", Integer, nullable=False),
@@ -138,5 +139,7 @@ idempotency_keys = Table(
     CheckConstraint("status BETWEEN 200 AND 299", name="idempotency_keys_answer_is_a_success"),
     # For the sweeper.
     Index("idempotency_keys_by_age", "answered_at"),
+    # For erasing a user.
+    Index("idempotency_keys_by_user", "user_id"),
     **_OPTIONS,
 )

@@ -35,14 +35,21 @@ def definitions(settings: Settings) -> dict[str, str]:
             if settings.is_embedded:
                 found[table] = _sqlite_definition(connection, table)
             else:
-                found[table] = connection.exec_driver_sql(f"SHOW CREATE TABLE {table}").one()[1]
+                found[table] = _mysql_definition(connection, table)
         connection.rollback()
     engine.dispose()
     return {table: re.sub(r"\s+", " ", sql) for table, sql in found.items()}
 
 
+def _mysql_definition(connection: Connection, table: str) -> str:
+    """Its indexes in the order of their names: SQLAlchemy makes them in any."""
+    lines = connection.exec_driver_sql(f"SHOW CREATE TABLE {table}").one()[1].splitlines()
+    keys = sorted(line for line in lines if line.startswith("  KEY "))
+    return ", ".join(line.rstrip(",") for line in [*(line for line in lines if line not in keys), *keys])
+
+
 def _sqlite_definition(connection: Connection, table: str) -> str:
-    """With its indexes; without the quotes and the order of constraints, which a table copied over changes."""
+    """With its indexes; without the quotes and the order of constraints, which copying a table changes."""
     query = f"SELECT sql FROM sqlite_master WHERE tbl_name = '{table}' AND sql IS NOT NULL ORDER BY name"  # noqa: S608 - our own name
     statements = (re.sub(r'[\s"]+', " ", sql) for sql in connection.exec_driver_sql(query).scalars())
     return " ; ".join(

@@ -56,18 +56,19 @@ def upgrade() -> None:
     create_events()
     op.create_table(
         "idempotency_keys",
-        sa.Column("user_id", USER_ID, autoincrement=False, nullable=False),
         sa.Column("scope_digest", DIGEST, nullable=False),
+        sa.Column("user_id", USER_ID, nullable=False),
         sa.Column("request_digest", DIGEST, nullable=False),
         sa.Column("answered_at", INSTANT, nullable=False),
         sa.Column("status", sa.Integer(), nullable=False),
         sa.Column("headers", sa.Text(), nullable=False),
         sa.Column("body", LONG_TEXT, nullable=False),
-        sa.PrimaryKeyConstraint("user_id", "scope_digest"),
+        sa.PrimaryKeyConstraint("scope_digest"),
         sa.CheckConstraint("status BETWEEN 200 AND 299", name="idempotency_keys_answer_is_a_success"),
-        sa.Index("idempotency_keys_by_age", "answered_at"),
         **OPTIONS,
     )
+    op.create_index("idempotency_keys_by_age", "idempotency_keys", ["answered_at"])
+    op.create_index("idempotency_keys_by_user", "idempotency_keys", ["user_id"])
 
 
 def add_leases() -> None:

@@ -27,18 +27,17 @@ class Kept:
     is_fresh: bool
 
 
-def find_answer(tx: Tx, user_id: int, scope_digest: bytes, keep_seconds: int) -> Kept | None:
+def find_answer(tx: Tx, scope_digest: bytes, keep_seconds: int) -> Kept | None:
     fresh = (keys.c.answered_at > seconds_from_now(-keep_seconds)).label("is_fresh")
     query = select(keys.c.status, keys.c.headers, keys.c.body, keys.c.request_digest, fresh)
-    row = tx.execute(
-        query.where(keys.c.user_id == user_id, keys.c.scope_digest == scope_digest)
-    ).one_or_none()
+    row = tx.execute(query.where(keys.c.scope_digest == scope_digest)).one_or_none()
     if row is None:
         return None
     return Kept(Answer(row.status, row.headers, row.body), row.request_digest, bool(row.is_fresh))
 
 
 def keep_answer(tx: Tx, user_id: int, scope_digest: bytes, request_digest: bytes, answer: Answer) -> None:
+    """Keep the answer until it is too old, or until the user is erased, of whom it tells."""
     row = {
         "user_id": user_id,
         "scope_digest": scope_digest,
@@ -51,21 +50,21 @@ def keep_answer(tx: Tx, user_id: int, scope_digest: bytes, request_digest: bytes
     tx.execute(insert(keys), row)
 
 
-def forget_answer(tx: Tx, user_id: int, scope_digest: bytes) -> None:
-    tx.execute(delete(keys).where(keys.c.user_id == user_id, keys.c.scope_digest == scope_digest))
+def forget_answer(tx: Tx, scope_digest: bytes) -> None:
+    tx.execute(delete(keys).where(keys.c.scope_digest == scope_digest))
 
 
 def forget_old_answers(tx: Tx, keep_seconds: int, limit: int) -> int:
     """Delete up to `limit` answers that are older, and say how many. Reads `idempotency_keys_by_age`."""
-    query = select(keys.c.user_id, keys.c.scope_digest, keys.c.answered_at)
+    query = select(keys.c.scope_digest, keys.c.answered_at)
     old = tx.execute(
         query.where(keys.c.answered_at <= seconds_from_now(-keep_seconds))
-        .order_by(keys.c.answered_at)
+        .order_by(keys.c.answered_at, keys.c.scope_digest)
         .limit(limit)
     ).all()
     gone = 0
-    for user_id, scope_digest, answered_at in old:
-        one = delete(keys).where(keys.c.user_id == user_id, keys.c.scope_digest == scope_digest)
+    for scope_digest, answered_at in old:
+        one = delete(keys).where(keys.c.scope_digest == scope_digest)
         # Its rival is a call that has taken the key anew since.
         gone += tx.execute(one.where(keys.c.answered_at == answered_at)).rowcount
     return gone

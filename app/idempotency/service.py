@@ -19,7 +19,7 @@ REPLAYED = {"Idempotent-Replayed": "true"}
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A call that names a key. `users` are those whose locks the call's work takes."""
+    """A call that names a key. `users` are those whose locks its work takes; the answer tells of the last."""
 
     users: tuple[int, ...]
     scope_digest: bytes
@@ -27,9 +27,9 @@ class Claim:
     keep_seconds: int
 
     @property
-    def user_id(self) -> int:
-        """The user in the path, under whom the answer is kept."""
-        return self.users[0]
+    def tells_of(self) -> int:
+        """The user with whom the answer goes when that user is erased."""
+        return self.users[-1]
 
     def locking(self, *more: int) -> "Claim":
         """The same claim, where work takes the locks of more users than the one in the path."""
@@ -61,17 +61,17 @@ def once(tx: Tx, claim: Claim, render: Callable[[R], Answer], work: Work[R], *ar
             return kept
         # Nothing was kept, so no earlier run has committed, and work need not look for its traces.
         answer = render(work(tx.execution_options(uncertain_result=None), *args))
-        queries.keep_answer(tx, claim.user_id, claim.scope_digest, claim.request_digest, answer)
+        queries.keep_answer(tx, claim.tells_of, claim.scope_digest, claim.request_digest, answer)
         return answer
 
 
 def _kept_answer(tx: Tx, claim: Claim) -> Answer | None:
     """The key's answer; one that is too old is forgotten, and makes way for the next."""
-    kept = queries.find_answer(tx, claim.user_id, claim.scope_digest, claim.keep_seconds)
+    kept = queries.find_answer(tx, claim.scope_digest, claim.keep_seconds)
     if kept is None:
         return None
     if not kept.is_fresh:
-        queries.forget_answer(tx, claim.user_id, claim.scope_digest)
+        queries.forget_answer(tx, claim.scope_digest)
         return None
     if kept.request_digest != claim.request_digest:
         raise IdempotencyKeyReused

@@ -142,7 +142,7 @@ def test_an_erasure_leaves_one_event(behind: Behind, auditor: Engine, user: int)
 
 
 def claim_of(user: int) -> Claim:
-    return Claim((user,), digest("a key"), digest("a request"), keep_seconds=3600)
+    return Claim((user,), digest(f"a key of {user}"), digest("a request"), keep_seconds=3600)
 
 
 def render(done: Any) -> Answer:
