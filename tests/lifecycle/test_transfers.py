@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.locking
 DEVICES = 100
 LIMIT = 110
 # All 200 wait for the same two locks, one after the other; a busy machine must not be taken for a deadlock.
-PATIENCE = {"database_pool_wait_seconds": 30, "lock_budget_seconds": 30, "lock_wait_seconds": 30}
+PATIENCE: Any = {"database_pool_wait_seconds": 30, "lock_budget_seconds": 30, "lock_wait_seconds": 30}
 
 
 def transfer(user: int, device_id: str, to: int) -> Call:
