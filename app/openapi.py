@@ -51,16 +51,22 @@ def _links_of_device(at: str) -> dict[str, Any]:
     )
 
 
+def _links_of_user(at: str) -> dict[str, Any]:
+    user = {"user_id": f"$response.body#{at}/user_id"}
+    return _link("listDevices", **user) | _link("getQuota", **user) | _link("listEvents", **user)
+
+
+_OF_MOVED_DEVICE = _links_of_device("/device") | _links_of_user("/device")
 _USER = {"user_id": "$request.path.user_id"}
 _NEXT_PAGE = _USER | {"cursor": "$response.body#/next_cursor"}
 # Which call an answer's values lead to (OpenAPI 3.1, section 4.8.20): operation, status, links.
 LINKS = [
-    ("registerDevice", "201", _links_of_device("/device")),
-    ("registerDevice", "200", _links_of_device("/device")),
+    ("registerDevice", "201", _OF_MOVED_DEVICE),
+    ("registerDevice", "200", _OF_MOVED_DEVICE),
     ("getDevice", "200", _links_of_device("")),
     ("updateDevice", "200", _links_of_device("")),
     ("heartbeat", "200", _links_of_device("")),
-    ("transferDevice", "200", _links_of_device("/device")),
+    ("transferDevice", "200", _OF_MOVED_DEVICE),
     ("listDevices", "200", _link("listDevices", **_NEXT_PAGE)),
     ("listEvents", "200", _link("listEvents", **_NEXT_PAGE)),
     ("revokeDevice", "204", _link("allowDevice", **_USER, device_id="$request.path.device_id")),
@@ -99,7 +105,16 @@ def _document(app: FastAPI) -> dict[str, Any]:
         _complete(operation)
     for operation_id, status, links in LINKS:
         operations[operation_id]["responses"][status]["links"] = links
+    for schema in schemas.values():
+        _leave_out_defaults(schema)
     return document
+
+
+def _leave_out_defaults(schema: dict[str, Any]) -> None:
+    """Of fields that callers send: generated clients take a default for a field that must be sent."""
+    for name, field in schema.get("properties", {}).items():
+        if name not in schema.get("required", ()):
+            field.pop("default", None)
 
 
 def _complete(operation: dict[str, Any]) -> None:

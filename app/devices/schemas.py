@@ -116,7 +116,8 @@ class NewDevice(DeviceFields):
         "there (404), unless `device_id` is registered already, which takes no slot.",
     )
     on_limit: Literal["reject", "evict_oldest", "evict_least_recently_seen"] = Field(
-        default="reject", description="What to do at the limit: refuse, or revoke by age or by last use."
+        default="reject",
+        description="What to do at the limit: refuse, as when left out, or revoke by age or by last use.",
     )
 
     def given_fields(self) -> dict[str, Any]:
