@@ -75,6 +75,24 @@ def test_a_typo_in_a_parameter_does_not_revoke_without_the_block(
 
 
 @pytest.mark.parametrize(
+    ("method", "path"), [(method, path) for method, path, body in EVERY_CALL if body is None]
+)
+def test_a_body_that_a_call_does_not_have_is_refused(api: httpx.Client, method: str, path: str) -> None:
+    for content in (b'{"block": true}', b"[]", b"null", b"x", iter([b'{"reason":', b' "x"}'])):
+        answer = api.request(method, path, content=content, headers={"Content-Type": "application/json"})
+        assert mistakes(answer) == [("body", "#")]
+    problem_of(api.request(method, path, content=iter([b" " * 50_000] * 2)), 413, "body_too_large")
+
+
+def test_an_empty_object_is_as_good_as_no_body(api: httpx.Client, new_user: NewUser) -> None:
+    user = new_user()
+    register(api, user, device_id="a")
+    for key in ({}, {"Idempotency-Key": "k"}):
+        assert api.post(address(user, "a", "/heartbeat"), json={}, headers=key).status_code == 200
+    assert api.request("DELETE", address(user, "a"), content=b" {} ").status_code == 204
+
+
+@pytest.mark.parametrize(
     ("method", "path", "pointer"),
     [
         ("DELETE", "/devices/a?block=maybe", "#/block"),
