@@ -46,6 +46,8 @@ def test_the_same_metadata_in_another_order_is_no_change(api: httpx.Client, new_
     "name",
     [
         "😀",
+        "𝌆",
+        "携帯",
         "日本語の電話",
         "👨‍👩‍👧‍👦",
         "e\u0301 is not \u00e9",
