@@ -14,7 +14,7 @@ from pathlib import Path
 import httpx
 
 ROOT_KEY = "a root key for the tests"
-START_SECONDS = 30
+START_SECONDS = 60
 STOP_SECONDS = 20
 POLL_SECONDS = 0.05
 
