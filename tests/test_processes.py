@@ -31,7 +31,7 @@ def test_what_does_not_end_by_sigterm_is_killed_with_what_it_started(
     program = folder / "stubborn.py"
     program.write_text(STUBBORN)
     stack = ExitStack()
-    words = [sys.executable, program, "parent"]
+    words = [sys.executable, str(program), "parent"]
     process = stack.enter_context(started(words, stdout=subprocess.PIPE, text=True))
     assert process.stdout is not None
     assert [process.stdout.readline(), process.stdout.readline()] == ["ready\n", "ready\n"]
