@@ -76,11 +76,17 @@ run_pip() {
 install_packages() {
     may_install_packages || return
     printf 'Installing %s\n' "$*" >&2
-    # One source that does not answer must not stop us while the others have the package.
-    as_root apt-get update -qq >/dev/null || true
+    update_package_lists
     # Never at the price of a package that the machine has, as MariaDB's is of MySQL's.
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends --no-remove "$@" \
         >/dev/null
+}
+
+update_package_lists() {
+    [[ -z ${package_lists_are_new-} ]] || return 0
+    # One source that does not answer must not stop us while the others have the package.
+    as_root apt-get update -qq >/dev/null || true
+    package_lists_are_new=1
 }
 
 may_install_packages() {

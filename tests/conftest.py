@@ -15,7 +15,7 @@ from app.db import Database
 from app.migrations import migrate
 from app.settings import Settings, load_settings
 from tests.servers import Server, fresh_database, server_under_test
-from tests.services import ROOT_KEY, Service, running_service
+from tests.services import PATIENT, ROOT_KEY, Service, running_service
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -69,9 +69,9 @@ def auditor(database_url: str) -> Iterator[Engine]:
 
 @pytest.fixture(scope="session")
 def service(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """One worker, limit 2, everything else at its default."""
+    """One worker, limit 2, patient, everything else at its default."""
     folder = tmp_path_factory.mktemp("service")
-    with running_service(database_url, folder, default_device_limit=2) as running:
+    with running_service(database_url, folder, default_device_limit=2, **PATIENT) as running:
         yield running
 
 

@@ -1,7 +1,7 @@
 """The database server programs on this machine, how they are run and their data folders.
 
-MariaDB is Debian's `mariadb-server`. MySQL is run from a folder with a Debian of its own, which `scripts/test
---server mysql` makes in the cache folder.
+MariaDB is Debian's `mariadb-server-core`. MySQL is run from a folder with a Debian of its own, which
+`scripts/test --server mysql` makes in the cache folder.
 """
 
 import fcntl
@@ -163,7 +163,7 @@ def _find_mariadb() -> Installation:
     server, initialiser = _which("mariadbd"), _which("mariadb-install-db")
     if not server or not initialiser:
         raise ServerError(
-            "no MariaDB here: install Debian's mariadb-server, "
+            "no MariaDB here: install the packages mariadb-server-core and mariadb-client-core, "
             "or give CUPO_TEST_DATABASE_URL=mysql://user:password@host/"
         )
     owner = _server_account()

@@ -16,10 +16,9 @@ import re
 import secrets
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -35,13 +34,10 @@ from tests.installations import (
     initialised_data,
     scratch_folder,
 )
+from tests.ports import LOOPBACK, free_port
 
-LOOPBACK = "127.0.0.1"
 START_SECONDS = 60
 POLL_SECONDS = 0.02
-
-# Below the ports that the kernel gives to outgoing connections: none of them takes a stopped server's port.
-_PORTS = range(20_000, 30_000)
 
 _OPTIONS = (
     f"--bind-address={LOOPBACK}",
@@ -238,7 +234,7 @@ def _given_server(text: str) -> Server:
 
 
 def _private_server_in(installation: Installation, folder: Path) -> Server:
-    port = _free_port()
+    port = free_port()
     accounts = folder / "accounts.sql"
     command = installation.server_command(
         f"--datadir={installation.inner_path(folder / 'data')}",
@@ -279,14 +275,6 @@ def _account_statements(server: Server) -> str:
             else "",
         )
     )
-
-
-def _free_port() -> int:
-    while True:
-        port = secrets.choice(_PORTS)
-        with suppress(OSError), socket.socket() as probe:
-            probe.bind((LOOPBACK, port))
-            return port
 
 
 @contextmanager

@@ -1,8 +1,6 @@
 """The service in processes of its own, as `cupo serve` or uvicorn starts it."""
 
 import os
-import signal
-import socket
 import subprocess
 import sys
 import time
@@ -10,12 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
+from tests.ports import LOOPBACK, free_port
+from tests.processes import started
+
 ROOT_KEY = "a root key for the tests"
 START_SECONDS = 60
-STOP_SECONDS = 20
+# For a service whose answers must not depend on how busy the machine is: calls that get no connection or lock
+# within three seconds would by default be answered by 503.
+PATIENT: dict[str, Any] = {"database_pool_wait_seconds": 30, "lock_budget_seconds": 30}
 POLL_SECONDS = 0.05
 
 
@@ -35,16 +39,9 @@ class Service:
         return httpx.Client(base_url=self.url, headers=self.headers, timeout=30)
 
 
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
 @contextmanager
 def running_service(
-    database_url: str, folder: Path, *, workers: int = 1, application: str | None = None, **settings: object
+    database_url: str, folder: Path, *, workers: int = 1, application: str | None = None, **settings: Any
 ) -> Iterator[Service]:
     """`cupo serve` with `settings` (names without CUPO_), or uvicorn with another `application`.
 
@@ -68,34 +65,29 @@ def running_service(
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CUPO_")}
     environment |= {"CUPO_DATABASE_URL": database_url, "CUPO_ROOT_KEY": ROOT_KEY}
     environment |= {f"CUPO_{name.upper()}": str(value) for name, value in settings.items()}
-    with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603 - our own command
-            command, env=environment, stdout=output, stderr=subprocess.STDOUT
-        )
-    service = Service(f"http://127.0.0.1:{port}", process, log)
-    try:
-        _wait_until_alive(service)
+    with (
+        log.open("wb") as output,
+        started(command, env=environment, stdout=output, stderr=subprocess.STDOUT) as process,
+    ):
+        service = Service(f"http://{LOOPBACK}:{port}", process, log)
+        wait_until_alive(service)
         yield service
-    finally:
-        process.send_signal(signal.SIGCONT)
-        process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
 
 
-def _wait_until_alive(service: Service) -> None:
+def wait_until_alive(service: Service) -> None:
     """Polled, since a service says nothing to its parent once it listens."""
     give_up_at = time.monotonic() + START_SECONDS
-    while time.monotonic() < give_up_at:
-        if service.process.poll() is not None:
-            break
-        try:
-            httpx.get(f"{service.url}/livez", timeout=5)
-        except httpx.TransportError:
-            time.sleep(POLL_SECONDS)
-        else:
+    while time.monotonic() < give_up_at and service.process.poll() is None:
+        # Not only asked: on a port that another has taken, the other would answer.
+        if b"Uvicorn running on" in service.log.read_bytes() and _answers(service):
             return
+        time.sleep(POLL_SECONDS)
     raise AssertionError(f"the service did not start:\n{service.log.read_text()}")
+
+
+def _answers(service: Service) -> bool:
+    try:
+        httpx.get(f"{service.url}/livez", timeout=5)
+    except httpx.TransportError:
+        return False
+    return True

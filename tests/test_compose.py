@@ -14,8 +14,10 @@ import httpx
 import pytest
 
 from app.cli import SHUTDOWN_SECONDS
+from tests.ports import free_port
+from tests.processes import started
 from tests.servers import Server, fresh_database
-from tests.services import POLL_SECONDS, ROOT_KEY, free_port
+from tests.services import POLL_SECONDS, ROOT_KEY
 
 ROOT = Path(__file__).parent.parent
 PATIENCE_SECONDS = 60
@@ -165,19 +167,14 @@ def test_the_very_commands_of_the_file_migrate_check_and_serve(
             == 0
         )
 
-    worker = subprocess.Popen(  # noqa: S603 - the command under test
-        command(services["worker"]["command"], environment), cwd=ROOT, env=environment
-    )
     assert not is_healthy()
-    with (folder / "log").open("w") as log:
-        serving = subprocess.Popen(  # noqa: S603 - the command under test
-            command(services["cupo"]["command"], environment),
-            cwd=ROOT,
-            env=environment,
-            stderr=log,
-            stdout=log,
-        )
-    try:
+    serve = command(services["cupo"]["command"], environment)
+    work = command(services["worker"]["command"], environment)
+    with (
+        (folder / "log").open("w") as log,
+        started(serve, cwd=ROOT, env=environment, stderr=log, stdout=log),
+        started(work, cwd=ROOT, env=environment, stderr=log, stdout=log) as worker,
+    ):
         for _ in range(MOST_LOOKS):
             if is_healthy():
                 break
@@ -188,9 +185,5 @@ def test_the_very_commands_of_the_file_migrate_check_and_serve(
             headers={"Authorization": f"Bearer {ROOT_KEY}"},
         )
         assert answer.status_code == 201
-    finally:
-        serving.terminate()
-        serving.wait(PATIENCE_SECONDS)
-        worker.terminate()
-        assert worker.wait(PATIENCE_SECONDS) == 0
+    assert worker.returncode == 0
     assert "Traceback" not in (folder / "log").read_text()

@@ -18,7 +18,9 @@ import httpx
 import pytest
 
 from tests.callers import at_once, register, statuses
-from tests.services import POLL_SECONDS, ROOT_KEY, Service, free_port
+from tests.ports import free_port
+from tests.processes import started
+from tests.services import POLL_SECONDS, ROOT_KEY, Service
 
 PATIENCE_SECONDS = 40
 SERVE = ("-m", "app", "serve", "--port")
@@ -57,21 +59,19 @@ def embedded(folder: Path, *command: str, **settings: str) -> Iterator[Embedded]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CUPO_")}
     port = free_port()
     before, after = (command[: command.index("--port") + 1], command[command.index("--port") + 1 :])
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(  # noqa: S603 - our own command
+    with (
+        (folder / "log").open("w") as log,
+        started(
             [sys.executable, *before, str(port), *after],
             cwd=folder,
             env=environment | settings,
             stdout=log,
             stderr=subprocess.STDOUT,
-        )
-    service = Embedded(folder, port, process)
-    try:
+        ) as process,
+    ):
+        service = Embedded(folder, port, process)
         _wait_until_alive(service)
         yield service
-    finally:
-        process.terminate()
-        process.wait(PATIENCE_SECONDS)
 
 
 def _wait_until_alive(service: Embedded) -> None:

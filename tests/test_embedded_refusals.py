@@ -3,11 +3,11 @@
 import os
 import re
 import socket
-import tempfile
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import chdir, contextmanager
+from contextlib import chdir
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,9 @@ from app import main
 from app.cli import cli
 from app.embedded import resolve_root_key
 from app.settings import BadSettings, load_settings
-from tests.services import free_port
+from tests.ports import free_port
 
 PATIENCE_SECONDS = 40
-NOBODY = 65534
 
 
 def cupo(folder: Path, *arguments: str) -> Result:
@@ -32,25 +31,21 @@ def serve(folder: Path) -> Result:
     return cupo(folder, "serve", "--port", str(free_port()))
 
 
-@contextmanager
-def as_nobody() -> Iterator[None]:
-    """Without root's right to write everywhere."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
-
-
-@pytest.fixture
-def open_folder() -> Iterator[Path]:
-    """A folder that anybody may enter, unlike pytest's."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+def serve_without_roots_rights(folder: Path, **settings: str) -> tuple[int, str, str]:
+    """Exit status, output and complaints of a `serve` that may not write what its owner may not write."""
+    root = os.geteuid() == 0
+    give_up = ("setpriv", "--bounding-set", "-dac_override,-dac_read_search") if root else ()
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CUPO_")}
+    ended = subprocess.run(  # noqa: S603 - our own command
+        [*give_up, sys.executable, "-m", "app", "serve", "--port", str(free_port())],
+        cwd=folder,
+        env=environment | settings,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 def test_a_database_file_that_is_none_is_told_in_one_line(folder: Path) -> None:
@@ -80,28 +75,25 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(folder: Path) -> None:
         assert refused.stderr == "cupo: CUPO_DATABASE_URL: the folder var cannot be made: File exists\n"
 
 
-def test_a_folder_that_may_not_be_written_is_told_in_one_line(open_folder: Path) -> None:
-    for made in ((), ("var",)):
-        for name in made:
-            (open_folder / name).mkdir(mode=0o555)
-        with as_nobody():
-            refused = serve(open_folder)
-        assert (refused.exit_code, refused.stdout) == (1, "")
-        assert re.fullmatch(r"cupo: [^\n]+ var[^\n]+ Permission denied\n", refused.stderr)
+def test_a_folder_that_may_not_be_written_is_told_in_one_line(folder: Path) -> None:
+    var = folder / "var"
+    for sealed in (folder, var):
+        sealed.mkdir(exist_ok=True)
+        sealed.chmod(0o555)
+        status, output, complaints = serve_without_roots_rights(folder)
+        sealed.chmod(0o755)
+        assert (status, output) == (1, "")
+        assert re.fullmatch(r"cupo: [^\n]+ var[^\n]+ Permission denied\n", complaints)
 
 
-def test_a_database_that_may_not_be_written_is_told_in_one_line(
-    open_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUPO_ROOT_KEY", "a key of my own choice")
-    assert cupo(open_folder, "migrate").exit_code == 0
-    (open_folder / "var").chmod(0o555)
-    (open_folder / "var" / "cupo.db").chmod(0o444)
-    with as_nobody():
-        refused = serve(open_folder)
-    (open_folder / "var").chmod(0o755)
-    assert (refused.exit_code, refused.stdout) == (1, "")
-    assert re.fullmatch(r"cupo: the database refused: [^\n]+\n", refused.stderr)
+def test_a_database_that_may_not_be_written_is_told_in_one_line(folder: Path) -> None:
+    assert cupo(folder, "migrate").exit_code == 0
+    (folder / "var" / "cupo.db").chmod(0o444)
+    (folder / "var").chmod(0o555)
+    status, output, complaints = serve_without_roots_rights(folder, CUPO_ROOT_KEY="a key of my own choice")
+    (folder / "var").chmod(0o755)
+    assert (status, output) == (1, "")
+    assert re.fullmatch(r"cupo: the database refused: [^\n]+\n", complaints)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"too short\n", b"\xff" * 40, b"two\nlines of a key\n"])

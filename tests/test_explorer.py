@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,9 +11,9 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 import pytest
 
+from tests.programs import BROWSERS, program
 from tests.services import Service
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 NAME = "cupo.example"  # not localhost: Swagger UI is discreet about that name alone
 PATIENCE_SECONDS = 60
 
@@ -46,9 +45,7 @@ def test_the_page_refers_only_to_assets_that_are_served_here(service: Service) -
 
 @pytest.mark.browser
 def test_a_browser_shows_every_call_and_asks_nobody_else(service: Service, folder: Path) -> None:
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
-        pytest.skip("no Chromium here")
+    browser = program(BROWSERS)
     log = folder / "net.json"
     ended = subprocess.run(  # noqa: S603 - a browser, with our own page
         [

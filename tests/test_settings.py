@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from app.cli import cli
 from app.settings import BadSettings, Settings, load_settings
-from tests.services import free_port
+from tests.ports import free_port
 
 README = Path(__file__).parent.parent / "README.md"
 SECRET = "a-secret-that-nobody-may-see"

@@ -74,7 +74,7 @@ def pause_past_the_lease(scene: Scene) -> tuple[Verdict, str]:
         second = scene.told(scene.caller(), "second")
     return limit_kept(
         scene
-    ), f"second caller: {second}; holder, woken: {holder.told}; {scene.devices()} devices at limit {PLACES}"
+    ), f"second caller: {second}; holder, woken: {holder.told}; devices: {scene.devices()}, limit: {PLACES}"
 
 
 def pause_with_the_lock_row(scene: Scene) -> tuple[Verdict, str]:
@@ -112,7 +112,7 @@ def old_owner_deletes(scene: Scene) -> tuple[Verdict, str]:
         third = scene.told(scene.caller(), "third")
     return limit_kept(
         scene
-    ), f"third caller: {third}; the owner: {holder.told}; {scene.devices()} devices at limit {PLACES}"
+    ), f"third caller: {third}; the owner: {holder.told}; devices: {scene.devices()}, limit: {PLACES}"
 
 
 def holder_killed(scene: Scene) -> tuple[Verdict, str]:
@@ -155,7 +155,7 @@ def redis_forgets(scene: Scene) -> tuple[Verdict, str]:
         second = scene.told(scene.caller(), "second")
     return limit_kept(
         scene
-    ), f"second caller: {second}; holder, woken: {holder.told}; {scene.devices()} devices at limit {PLACES}"
+    ), f"second caller: {second}; holder, woken: {holder.told}; devices: {scene.devices()}, limit: {PLACES}"
 
 
 def redis_forgets_numbers(scene: Scene) -> tuple[Verdict, str]:

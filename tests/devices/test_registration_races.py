@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from tests.callers import Call, at_once, by_many, in_rounds, one_by_one, register, revoke, statuses
 from tests.servers import Server, counted_deadlocks
-from tests.services import Service, running_service
+from tests.services import PATIENT, Service, running_service
 from tests.watching import watched
 
 pytestmark = pytest.mark.locking
@@ -62,7 +62,7 @@ def test_the_same_race_passes_the_limit_once_the_lock_is_taken_out(
     """What these tests would say of a service without `FOR UPDATE`: that it breaks."""
     users = [new_user() for _ in range(20)]
     with running_service(
-        database_url, folder, application="tests.lockless:app", default_device_limit=LIMIT
+        database_url, folder, application="tests.lockless:app", default_device_limit=LIMIT, **PATIENT
     ) as lockless:
         in_rounds(lockless, [devices(user, 10) for user in users])
     assert max(len(devices_of(auditor, user)) for user in users) > LIMIT
@@ -145,7 +145,7 @@ def test_2000_mixed_calls_on_4_workers_never_pass_the_limit_at_any_moment(
         for _ in range(2000)
     ]
     with (
-        running_service(database_url, folder, workers=4, default_device_limit=LIMIT) as service,
+        running_service(database_url, folder, workers=4, default_device_limit=LIMIT, **PATIENT) as service,
         watched(auditor, users, LIMIT) as over,
     ):
         answers = by_many(service, calls, callers=60)

@@ -1,11 +1,11 @@
 """A headless Chromium: what it makes of a page, and what it complains about."""
 
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
+from tests.programs import BROWSERS, program
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -30,12 +30,9 @@ class Opened:
 
 
 def open_page(path: Path, profile: Path, *, dark: bool = False) -> Opened:
-    """Raises AssertionError where there is no browser: a test that did not look has not passed."""
-    browser = next(filter(None, map(shutil.which, NAMES)), None)
-    assert browser, "no Chromium here: install the package chromium"
     scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
     done = subprocess.run(  # noqa: S603 - our own command
-        [browser, *FLAGS, scheme, f"--user-data-dir={profile}", "--dump-dom", path.as_uri()],
+        [program(BROWSERS), *FLAGS, scheme, f"--user-data-dir={profile}", "--dump-dom", path.as_uri()],
         capture_output=True,
         text=True,
         timeout=60,

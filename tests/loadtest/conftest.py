@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loadtest.__main__ import app
+from tests.processes import started
 from tests.services import ROOT_KEY, Service, running_service
 
 StartStandIn = Callable[..., AbstractContextManager["StandIn"]]
@@ -45,11 +46,13 @@ class Command:
             raise told.exception
         return Told(told.exit_code, told.stdout, told.stderr)
 
-    def start(self, *words: str, url: str = "", database_url: str = "") -> "subprocess.Popen[str]":
+    def start(
+        self, *words: str, url: str = "", database_url: str = ""
+    ) -> AbstractContextManager["subprocess.Popen[str]"]:
         """`python -m loadtest` in a process of its own."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("CUPO_")}
         environment |= {"CUPO_ROOT_KEY": ROOT_KEY, "CUPO_DATABASE_URL": database_url}
-        return subprocess.Popen(  # noqa: S603 - our own command
+        return started(
             [sys.executable, "-m", "loadtest", *words, *_target(url)],
             env=environment | {"PYTHONPATH": str(REPOSITORY)},
             stdout=subprocess.PIPE,

@@ -71,11 +71,11 @@ def test_registrations_made_without_an_answer_are_no_violation(
 
 def test_interrupted_run_ends_with_its_report(command: Command, standin: StandIn, tmp_path: Path) -> None:
     words = ("steady", "--rate", "50/s", "--ramp", "0s", "--duration", "60s", "--users", "10", "--out", "out")
-    process = command.start(*words, url=standin.service.url, database_url=standin.database_url)
-    assert process.stderr is not None
-    line = process.stderr.readline()  # the first sign of progress
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=30)
+    with command.start(*words, url=standin.service.url, database_url=standin.database_url) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()  # the first sign of progress
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=60)
     assert re.match(r"\d+ s  \d+/3000 calls  \d+/s  .*p99 ", line)
     assert process.returncode == 0
     assert "ended early" in out

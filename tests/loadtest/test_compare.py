@@ -28,8 +28,10 @@ from loadtest.compare.redis_server import private_redis, redis_client
 from loadtest.compare.run import LabReport
 from loadtest.compare.table import conclusion, markdown
 from loadtest.errors import BadUse
-from loadtest.strategies import Outcome, Phase
+from loadtest.strategies import Need, Outcome, Phase
 from loadtest.strategies.catalogue import BY_NAME, STRATEGIES
+from tests.processes import started
+from tests.programs import REDIS, program
 from tests.servers import Server
 
 command = typer.Typer(add_completion=False)
@@ -93,6 +95,7 @@ def found(run: tuple[subprocess.CompletedProcess[str], Path]) -> dict[str, Any]:
 def test_every_strategy_behaves_as_expected(run: tuple[subprocess.CompletedProcess[str], Path]) -> None:
     done, _ = run
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    program(REDIS)
     assert "All as expected (strategies: 13, interleavings: 11)" in done.stdout
 
 
@@ -102,6 +105,8 @@ def test_a_strategy_breaks_for_those_it_must_break_for_and_no_others(
     name: str, found: dict[str, Any]
 ) -> None:
     strategy = next(one for one in found["strategies"] if one["name"] == name)
+    if BY_NAME[name].needs is Need.REDIS:
+        program(REDIS)
     if strategy["not_run"]:
         pytest.skip(strategy["not_run"])
     for phase in Phase:
@@ -167,9 +172,9 @@ def test_without_redis_its_rows_say_so_and_the_rest_runs(url: str, tmp_path: Pat
 
 
 def test_a_redis_that_is_given_keeps_its_other_keys(url: str) -> None:
+    program(REDIS)
     with private_redis() as server:
-        if server is None:
-            pytest.skip("no redis-server on this machine")
+        assert server is not None
         with redis_client(server.url) as redis:
             redis.set("not-of-the-lab", "1")
             given = ["--users", "1", "--callers", "4", "--processes", "1", "--lab-database", LAB]
@@ -180,7 +185,7 @@ def test_a_redis_that_is_given_keeps_its_other_keys(url: str) -> None:
 
 def test_ctrl_c_tells_what_was_done_and_cleans_up(url: str, address: Address) -> None:
     words = [sys.executable, "-m", "loadtest.compare", "--users", "2000", "--processes", "2"]
-    with subprocess.Popen(  # noqa: S603  # our own program
+    with started(
         [*words, "--lab-database", LAB, "--only", "lock_row", "--only", "users_row"],
         env={"PATH": os.environ["PATH"], "CUPO_DATABASE_URL": url},
         stdout=subprocess.PIPE,
@@ -190,7 +195,7 @@ def test_ctrl_c_tells_what_was_done_and_cleans_up(url: str, address: Address) ->
         assert running.stderr is not None
         assert "1/2" in running.stderr.readline()
         running.send_signal(signal.SIGINT)
-        said, complaints = running.communicate(timeout=30)
+        said, complaints = running.communicate(timeout=60)
     assert running.returncode == 130, complaints
     assert "Interrupted: 0 strategies done." in said
     assert "Traceback" not in complaints

@@ -6,12 +6,12 @@ import pytest
 
 from loadtest.plan import Plan, parse_mix
 from tests.loadtest.conftest import Command
-from tests.services import Service, running_service
+from tests.services import PATIENT, Service, running_service
 
 
 @pytest.mark.locking
 def test_race_against_four_workers_is_exact(command: Command, database_url: str, folder: Path) -> None:
-    with running_service(database_url, folder, workers=4, default_device_limit=2) as service:
+    with running_service(database_url, folder, workers=4, default_device_limit=2, **PATIENT) as service:
         words = ("race", "--calls", "300", "--limit", "2", "--processes", "4", "--concurrency", "100")
         told = command(*words, url=service.url, database_url=database_url)
     assert told.status == 0, told
@@ -25,7 +25,7 @@ def test_race_without_the_lock_exits_1_and_names_the_users(
     # Ten users, so that it does not hang on one: each is broken nearly every time.
     words = ("race", "--users", "10", "--calls", "300", "--processes", "2", "--concurrency", "100")
     with running_service(
-        database_url, folder, workers=2, application="tests.lockless:app", default_device_limit=2
+        database_url, folder, workers=2, application="tests.lockless:app", default_device_limit=2, **PATIENT
     ) as service:
         told = command(*words, "--seed", "301", url=service.url, database_url=database_url)
     users = range(first := Plan(301, 10, 1, 2, parse_mix("register=1")).first_user, first + 10)

@@ -18,6 +18,7 @@ from loadtest.compare.scene import Scene
 from loadtest.strategies import Caller, LockBusy, LockLost, Outcome, Phase, Strategy
 from loadtest.strategies.catalogue import STRATEGIES
 from loadtest.strategies.redis_lease import LEASE_MILLISECONDS, Lease
+from tests.programs import REDIS, program
 from tests.servers import Server
 
 LAB = "cupo_test_strategies"
@@ -43,9 +44,9 @@ each_strategy = pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strat
 
 @pytest.fixture(scope="module")
 def redis_server() -> Iterator[PrivateRedis]:
+    program(REDIS)
     with private_redis() as server:
-        if server is None:
-            pytest.skip("no redis-server on this machine")
+        assert server is not None
         yield server
 
 

@@ -1,5 +1,6 @@
 """`cupo doctor` and `/readyz` name what does not hold."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -11,9 +12,10 @@ import httpx
 import pytest
 
 from app.migrations import migrate
+from app.ops.health import Probe
 from app.settings import Settings, load_settings
 from tests.callers import one_by_one, register
-from tests.proxy import Proxy, proxied
+from tests.proxy import proxied
 from tests.servers import Server, fresh_database
 from tests.services import ROOT_KEY, running_service
 
@@ -40,22 +42,22 @@ def doctor(database_url: str, **settings: str) -> tuple[int, dict[str, str]]:
     return done.returncode, failed
 
 
-def not_ready(database_url: str, folder: Path) -> dict[str, str]:
-    """What /readyz names, of a service that starts and then may serve nothing."""
-    with running_service(database_url, folder) as service:
-        answer = httpx.get(f"{service.url}/readyz")
-        failed = {check["name"]: check["found"] for check in answer.json()["checks"] if not check["ok"]}
-        assert answer.status_code == (503 if failed else 200)
-    return failed
+def not_ready(database_url: str) -> dict[str, str]:
+    """What /readyz names, asked without a process of its own."""
+    probe = Probe(load_settings(database_url=database_url, root_key=ROOT_KEY))
+    try:
+        return {check.name: check.found for check in asyncio.run(probe.look()) if not check.ok}
+    finally:
+        probe.close()
 
 
 def url_of(settings: Settings) -> str:
     return settings.database_url.get_secret_value()
 
 
-def test_nothing_is_wrong_with_a_database_that_was_migrated(own: Settings, folder: Path) -> None:
+def test_nothing_is_wrong_with_a_database_that_was_migrated(own: Settings) -> None:
     assert doctor(url_of(own)) == (0, {})
-    assert not_ready(url_of(own), folder) == {}
+    assert not_ready(url_of(own)) == {}
 
 
 def test_the_table_names_each_check(own: Settings) -> None:
@@ -90,34 +92,32 @@ def test_a_session_that_says_repeatable_read_is_refused_by_name(own: Settings, f
         status, failed = doctor(url)
         assert status == 1
         assert "REPEATABLE-READ" in failed["isolation"]
-        assert "REPEATABLE-READ" in not_ready(url, folder)["isolation"]
-        assert registered_through(proxy, url, folder) == "database_unavailable"
+        with running_service(url, folder) as service:
+            answer = httpx.get(f"{service.url}/readyz")
+            assert answer.status_code == 503
+            named = {check["name"]: check["found"] for check in answer.json()["checks"] if not check["ok"]}
+            assert "REPEATABLE-READ" in named["isolation"]
+            proxy.statements.clear()
+            answer = one_by_one(service, [register(1, "a")])[0]
+        assert answer.json()["code"] == "database_unavailable"
+        assert not any("INSERT" in statement for statement in proxy.statements)
 
 
-def registered_through(proxy: Proxy, url: str, folder: Path) -> str:
-    with running_service(url, folder) as service:
-        proxy.statements.clear()
-        answer = one_by_one(service, [register(1, "a")])[0]
-    assert not any("INSERT" in statement for statement in proxy.statements)
-    code: str = answer.json()["code"]
-    return code
-
-
-def test_a_myisam_lock_table_is_refused_by_name(server: Server, own: Settings, folder: Path) -> None:
+def test_a_myisam_lock_table_is_refused_by_name(server: Server, own: Settings) -> None:
     with server.admin_connection("cupo_test_doctor") as admin:
         admin.exec_driver_sql("ALTER TABLE device_registration_locks ENGINE = MyISAM")
     status, failed = doctor(url_of(own))
     assert status == 1
     assert failed == {"engine of device_registration_locks": "MyISAM", "row lock": "does not block"}
-    assert not_ready(url_of(own), folder) == {"engine of device_registration_locks": "MyISAM"}
+    assert not_ready(url_of(own)) == {"engine of device_registration_locks": "MyISAM"}
 
 
-def test_a_schema_that_is_not_at_head_is_refused_by_name(own: Settings, folder: Path) -> None:
+def test_a_schema_that_is_not_at_head_is_refused_by_name(own: Settings) -> None:
     migrate(own, "base")
     status, failed = doctor(url_of(own))
     assert status == 1
     assert failed["migrations"] == "none"
-    assert not_ready(url_of(own), folder)["migrations"] == "none"
+    assert not_ready(url_of(own))["migrations"] == "none"
 
 
 def test_an_account_that_may_only_read_is_refused_by_name(server: Server, own: Settings) -> None:

@@ -1,8 +1,10 @@
-# Sourced by scripts/test after environment.sh: gets the programs that tests/installations.py looks for.
+# Sourced by scripts/test after environment.sh: gets the programs that the tests run beside the service.
 # shellcheck shell=bash
 
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/cupo
+
 # The server programs lie in sbin, which an ordinary user's PATH leaves out.
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+export PATH=$PATH:$cache/bin:/usr/local/sbin:/usr/sbin:/sbin
 
 say_how_to_go_on_without() {
     fail "$1 cannot be installed here: give a server by CUPO_TEST_DATABASE_URL=mysql://user:password@host:port/" \
@@ -18,24 +20,24 @@ get_mariadb() {
 # Debian stable has no MySQL: a Debian unstable with nothing but MySQL is made in a folder of the cache. To get a
 # newer MySQL, remove the folder.
 get_mysql() {
-    local cache=${XDG_CACHE_HOME:-$HOME/.cache}/cupo lock
+    local lock
     [[ -x $cache/mysql/usr/sbin/mysqld ]] && return
     mkdir -p "$cache"
     exec {lock}>"$cache/mysql.lock"
     flock "$lock"
-    [[ -x $cache/mysql/usr/sbin/mysqld ]] || make_mysql_folder "$cache"
+    [[ -x $cache/mysql/usr/sbin/mysqld ]] || make_mysql_folder
     exec {lock}>&-
 }
 
 make_mysql_folder() {
-    local new=$1/mysql-new
+    local new=$cache/mysql-new
     command -v debootstrap >/dev/null || install_packages debootstrap debian-archive-keyring ||
         say_how_to_go_on_without "debootstrap, which gets MySQL,"
     as_root true 2>/dev/null || say_how_to_go_on_without "MySQL (it takes root)"
     remove_half_made "$new"
     printf 'Getting MySQL from Debian unstable, once\n' >&2
     fill_mysql_folder "$new" >"$new.log" 2>&1 || fail "MySQL could not be got, see $new.log"
-    as_root mv -T "$new" "$1/mysql"
+    as_root mv -T "$new" "$cache/mysql"
 }
 
 # setpriv: if this script is killed, what it started must not go on beside the next one.
@@ -58,4 +60,30 @@ debian_mirror() {
 remove_half_made() {
     as_root umount "$1/proc" "$1/sys" 2>/dev/null || true
     as_root rm -rf --one-file-system "$1"
+}
+
+# Debian's redis-server is a service, started at once and at every boot, and this link to the program of redis-tools,
+# which goes by the name that it is called by.
+get_redis() {
+    command -v redis-server >/dev/null && return
+    if { command -v redis-check-rdb >/dev/null || install_packages redis-tools; } &&
+        mkdir -p "$cache/bin" &&
+        ln -sf "$(command -v redis-check-rdb)" "$cache/bin/redis-server" &&
+        [[ "$(redis-server --version 2>&1)" == "Redis server"* ]]; then
+        return
+    fi
+    rm -f "$cache/bin/redis-server"
+    say_what_is_left_out redis-server "what needs Redis is left out"
+}
+
+get_browser() {
+    local name
+    for name in chromium chromium-browser google-chrome; do
+        command -v "$name" >/dev/null && return
+    done
+    install_packages chromium || say_what_is_left_out chromium "pages are not looked at in a browser"
+}
+
+say_what_is_left_out() {
+    printf '%s: %s; install the package %s\n' "$(basename "$0")" "$2" "$1" >&2
 }
