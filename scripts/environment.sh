@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+environment=.venv
 
 fail() {
     printf '%s: %s\n' "$(basename "$0")" "$*" >&2
@@ -10,8 +11,9 @@ fail() {
 }
 
 # Make .venv hold what this requirements file names, and the checkout itself; at once where it does already.
+# Another folder gets what the file names alone.
 make_environment() {
-    local requirements=$1 lock
+    local requirements=$1 environment=${2:-.venv} lock
     # Two scripts started together must not install into one folder.
     exec {lock}<pyproject.toml
     flock "$lock"
@@ -23,11 +25,12 @@ make_environment() {
 }
 
 environment_is_made_from() {
-    [[ "$(cat "$(stamp_of "$1")" 2>/dev/null)" == "$(wanted_stamp_of "$1")" ]] && .venv/bin/python -c '' 2>/dev/null
+    [[ "$(cat "$(stamp_of "$1")" 2>/dev/null)" == "$(wanted_stamp_of "$1")" ]] &&
+        "$environment/bin/python" -c '' 2>/dev/null
 }
 
 stamp_of() {
-    printf '.venv/made-from-%s' "$1"
+    printf '%s/made-from-%s' "$environment" "$1"
 }
 
 # pyproject.toml too: it says which commands the checkout installs.
@@ -37,10 +40,10 @@ wanted_stamp_of() {
 
 make_virtual_environment() {
     local python
-    .venv/bin/python -m pip --version >/dev/null 2>&1 && return
+    "$environment/bin/python" -m pip --version >/dev/null 2>&1 && return
     python=$(find_python) || fail "needs Python 3.11 or newer"
     "$python" -c 'import ensurepip, venv' 2>/dev/null || install_venv_of "$python"
-    "$python" -m venv --clear .venv
+    "$python" -m venv --clear "$environment"
 }
 
 find_python() {
@@ -61,14 +64,14 @@ install_venv_of() {
 }
 
 install_requirements() {
-    printf 'Installing %s into .venv\n' "$1" >&2
+    printf 'Installing %s into %s\n' "$1" "$environment" >&2
     run_pip --require-hashes -r "$1"
-    run_pip --no-deps --no-build-isolation -e .
+    [[ $environment != .venv ]] || run_pip --no-deps --no-build-isolation -e .
     wanted_stamp_of "$1" >"$(stamp_of "$1")"
 }
 
 run_pip() {
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input "$@" ||
+    "$environment/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@" ||
         fail "pip could not install what is needed"
 }
 

@@ -5,13 +5,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
+from sqlalchemy import Engine
 
-from app.db import Database
+from app.db import Database, Tx
+from app.devices import changes, service
+from app.devices.schemas import NewDevice
+from app.devices.service import Registered
 from app.errors import DeviceLimitReached
 from app.settings import load_settings
+from tests.lifecycle.rows import let_lease_end, put_devices
 from tests.proxy import Proxy, proxied
 from tests.services import ROOT_KEY
-from tests.use_cases import list_devices, register, revoke
+from tests.use_cases import ORIGIN, list_devices, register, revoke
 
 pytestmark = pytest.mark.locking
 
@@ -33,7 +38,7 @@ class Wire:
 
 def _kind(statement: str) -> str:
     if "FOR UPDATE" in statement:
-        return "LOCK"
+        return "LOCK" if "device_registration_locks" in statement else "LOCK DEVICES"
     if re.search(r"SET version=\(?device_registration_locks.version \+ 1", statement):
         return "LOCK BY WRITE"
     return (
@@ -103,3 +108,55 @@ def test_reads_take_no_lock(wire: Wire, new_user: Callable[[], int]) -> None:
     user = new_user()
     wire.sent(register, user, "a")
     assert wire.sent(list_devices, user) == ["SELECT", "SELECT", "COMMIT"]
+
+
+def register_with_a_lease(tx: Tx, user_id: int, device_id: str) -> Registered:
+    return register(tx, user_id, device_id, lease_seconds=3600)
+
+
+def test_a_lease_that_has_not_run_out_costs_no_statement(
+    wire: Wire, lock: str, new_user: Callable[[], int]
+) -> None:
+    user = new_user()
+    wire.sent(register_with_a_lease, user, "a")
+    sent = wire.sent(register_with_a_lease, user, "b")
+    assert sent == [lock, "SELECT", "INSERT INTO", "INSERT INTO", "COMMIT"]
+
+
+def test_what_has_expired_is_locked_removed_told_and_looked_for_once_more(
+    wire: Wire, lock: str, auditor: Engine, new_user: Callable[[], int]
+) -> None:
+    user = new_user()
+    wire.sent(register_with_a_lease, user, "a")
+    let_lease_end(auditor, user, "a")
+    removed = ["LOCK DEVICES", "DELETE", "INSERT INTO"]
+    assert wire.sent(register, user, "b") == [
+        *(lock, "SELECT", *removed),
+        *("SELECT", "INSERT INTO", "INSERT INTO", "COMMIT"),
+    ]
+
+
+def test_a_cap_on_new_devices_costs_one_statement_more(
+    wire: Wire, lock: str, new_user: Callable[[], int]
+) -> None:
+    user = new_user()
+    capped = load_settings(root_key=ROOT_KEY, max_registrations_per_day=2)
+    wire.sent(register, user, "a")
+    sent = wire.sent(service.register, capped, ORIGIN, user, "b", NewDevice())
+    assert sent == [lock, "SELECT", "SELECT", "INSERT INTO", "INSERT INTO", "COMMIT"]
+
+
+def test_a_heartbeat_takes_no_lock_of_the_user(wire: Wire, new_user: Callable[[], int]) -> None:
+    user = new_user()
+    wire.sent(register_with_a_lease, user, "a")
+    assert wire.sent(changes.heartbeat, user, "a") == ["UPDATE", "SELECT", "COMMIT"]
+
+
+def test_a_batch_of_500_is_revoked_by_as_many_statements_as_one_device(
+    wire: Wire, lock: str, auditor: Engine, new_user: Callable[[], int]
+) -> None:
+    user = new_user()
+    wire.sent(register, user, "a")
+    put_devices(auditor, user, [f"device-{number}" for number in range(600)])
+    sent = wire.sent(changes.revoke_some, ORIGIN, user, None)
+    assert sent == [lock, "SELECT", "SELECT", "DELETE", "INSERT INTO", "COMMIT"]

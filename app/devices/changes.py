@@ -149,13 +149,14 @@ def revoke_some(tx: Tx, origin: Origin, user_id: int, until: datetime.datetime |
     """
     lock_user(tx, user_id)
     now = database_clock(tx)
-    found = queries.registered_until(tx, user_id, until or now, MOST_AT_ONCE)
-    ids = frozenset(device.device_id for device in found)
+    ids = queries.ids_registered_until(tx, user_id, until or now, MOST_AT_ONCE)
     earlier: Revoked | None = uncertain_result(tx)
     if earlier is not None and earlier.device_ids.isdisjoint(ids):
         return earlier  # this call's earlier run has revoked them, and its caller is to hear how many
-    remove(tx, origin, "device.revoked", now, found)
-    return Revoked(ids, until or now)
+    if ids:
+        queries.delete_devices(tx, user_id, ids)
+    append(tx, origin, *(Happened("device.revoked", user_id, now, device_id) for device_id in ids))
+    return Revoked(frozenset(ids), until or now)
 
 
 def expire_some(tx: Tx, origin: Origin, user_id: int) -> int:

@@ -149,10 +149,11 @@ def list_devices(
     return _devices(tx, query.order_by(devices.c.registered_at, devices.c.device_id).limit(limit))
 
 
-def registered_until(tx: Tx, user_id: int, until: datetime.datetime, limit: int) -> list[Device]:
+def ids_registered_until(tx: Tx, user_id: int, until: datetime.datetime, limit: int) -> list[str]:
     """At most `limit` devices, by id, that were registered until then and whose lease has not run out."""
-    query = select(devices).where(devices.c.user_id == user_id, devices.c.registered_at <= until, is_alive())
-    return _devices(tx, query.order_by(devices.c.device_id).limit(limit))
+    registered = (devices.c.user_id == user_id, devices.c.registered_at <= until, is_alive())
+    query = select(devices.c.device_id).where(*registered)
+    return list(tx.execute(query.order_by(devices.c.device_id).limit(limit)).scalars())
 
 
 def some_ids(tx: Tx, user_id: int, limit: int) -> list[str]:

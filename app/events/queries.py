@@ -25,10 +25,17 @@ class Happened:
     data: dict[str, Any] = field(default_factory=dict)
 
 
+_insert = insert(events)
+
+
 def append(tx: Tx, origin: Origin, *happened: Happened) -> None:
-    """Write the events with one statement, in the order given. They are there if and only if `tx` commits."""
+    """Write the events, in the order given. They are there if and only if `tx` commits.
+
+    The driver makes one statement of them. SQLAlchemy would take longer to make it than all the rest of a
+    large batch, and hold up the other calls of the process.
+    """
     if happened:
-        tx.execute(insert(events).values([_row(origin, one) for one in happened]))
+        tx.execute(_insert, [_row(origin, one) for one in happened])
 
 
 def _row(origin: Origin, one: Happened) -> dict[str, Any]:

@@ -35,7 +35,6 @@ async def _claim(
         key = _parsed(idempotency_key)
     return Claim(
         users=(int(user_id),),
-        # Not request.url, into which the Host header goes.
         scope_digest=digest(request.state.actor, request.method, request.scope["path"], key),
         request_digest=digest(request.scope["query_string"], await request.body()),
         keep_seconds=settings.idempotency_hours * 3600,

@@ -10,7 +10,7 @@ from typing import Self
 
 from app.imports.rows import BadLine, Row
 
-ROWS_IN_MEMORY = 50_000
+ROWS_IN_MEMORY = 100_000
 _LATEST = datetime.datetime(9999, 12, 31)  # noqa: DTZ001 - UTC, as the database has it
 
 
@@ -52,7 +52,7 @@ class RowsByUser:
 
 def _place(row: Row) -> tuple[int, datetime.datetime, int]:
     """A device that registers only now is the youngest. Line numbers make the order total."""
-    return row.user_id, row.device.registered_at or _LATEST, row.line
+    return row.user_id, row.registered_at or _LATEST, row.line
 
 
 def without_repeats(rows: Iterable[Row]) -> Iterator[Row | BadLine]:
@@ -62,7 +62,7 @@ def without_repeats(rows: Iterable[Row]) -> Iterator[Row | BadLine]:
     for row in rows:
         if row.user_id != user_id:
             user_id, lines = row.user_id, {}
-        first = lines.setdefault(row.device.device_id, row.line)
+        first = lines.setdefault(row.device_id, row.line)
         if first == row.line:
             yield row
         else:

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from sqlalchemy import BindParameter, bindparam, case, func, insert, or_, select, tuple_, update
 
 from app.db import RunFirst, Tx, is_multi_writer
-from app.devices.schemas import Device
+from app.devices.schemas import DeviceFields
 from app.dialects import INSTANT, database_clock
+from app.imports.rows import Row
 from app.origin import Origin
 from app.tables import device_blocks as blocks
 from app.tables import device_registration_locks as locks
@@ -27,7 +28,7 @@ _is_alive = or_(devices.c.expires_at.is_(None), devices.c.expires_at > _at)
 
 _insert_devices = insert(devices)
 _insert_events = insert(events)
-_COLUMNS = tuple(devices.c.keys())
+_NOT_DESCRIBED = dict.fromkeys(DeviceFields.model_fields)
 _lock = select(locks.c.user_id).where(locks.c.user_id.in_(_users)).order_by(locks.c.user_id).with_for_update()
 _write_lock = update(locks).where(locks.c.user_id.in_(_users)).values(version=locks.c.version + 1)
 _insert_lock_rows = (
@@ -96,20 +97,33 @@ def blocked_devices(tx: Tx, user_ids: Sequence[int]) -> set[Key]:
     return _keys_of(tx.execute(_blocked, {"users": user_ids}))
 
 
-def insert_devices(tx: Tx, origin: Origin, at: datetime.datetime, new: Sequence[Device]) -> None:
+def insert_devices(tx: Tx, origin: Origin, at: datetime.datetime, rows: Sequence[Row]) -> None:
     """Insert the devices and of each the event, with one statement for each MB of them.
 
     Not by `events.append`, which puts its statement together anew each time: longer than all the rest takes.
     """
-    if new:
-        tx.execute(_insert_devices, [{name: getattr(one, name) for name in _COLUMNS} for one in new])
-        told = {"occurred_at": at, "type": "device.registered", **asdict(origin)}
-        tx.execute(_insert_events, [{**told, **_event(one)} for one in new])
+    if not rows:
+        return
+    tx.execute(_insert_devices, [_device(row, at) for row in rows])
+    told = {"occurred_at": at, "type": "device.registered", **asdict(origin)}
+    tx.execute(
+        _insert_events,
+        [{**told, "user_id": row.user_id, "device_id": row.device_id, "data": row.described} for row in rows],
+    )
 
 
-def _event(new: Device) -> dict[str, object]:
-    described = {name: value for name, value in new.descriptive_fields().items() if value is not None}
-    return {"user_id": new.user_id, "device_id": new.device_id, "data": described}
+def _device(row: Row, at: datetime.datetime) -> dict[str, object]:
+    return {
+        **_NOT_DESCRIBED,
+        **row.described,
+        "user_id": row.user_id,
+        "device_id": row.device_id,
+        "registered_at": row.registered_at or at,
+        "last_seen_at": row.last_seen_at or at,
+        "lease_seconds": row.lease_seconds,
+        "expires_at": row.end_of_lease(at),
+        "revision": 1,
+    }
 
 
 def _keys_of(rows: Iterable[tuple[int, str]]) -> set[Key]:

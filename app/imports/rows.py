@@ -29,6 +29,14 @@ class BadLine:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What a line is read by: the database's clock, and the lease where the file has no such column."""
+
+    now: datetime.datetime
+    default_lease_seconds: int | None
+
+
 def _past_instant(cell: str | None, validation: ValidationInfo) -> datetime.datetime | None:
     """In UTC, without time zone as the database has it. In the future nobody can have been seen."""
     if cell is None:
@@ -39,8 +47,9 @@ def _past_instant(cell: str | None, validation: ValidationInfo) -> datetime.date
     if instant < _EARLIEST:
         raise ValueError("must not lie before 1970")
     utc = instant.astimezone(datetime.UTC).replace(tzinfo=None)
-    if validation.context is not None and utc > validation.context:
-        raise ValueError(f"must not lie in the future: the database has {validation.context}, UTC")
+    context: _Context | None = validation.context
+    if context is not None and utc > context.now:
+        raise ValueError(f"must not lie in the future: the database has {context.now}, UTC")
     return utc
 
 
@@ -60,7 +69,7 @@ PastInstant = Annotated[datetime.datetime | None, BeforeValidator(_past_instant)
 
 
 class ImportedDevice(DeviceFields):
-    """A device as a line has it: the types of the API, from text. Its fields are the file's columns."""
+    """A device as a line has it: the types of the API, from text. Its fields are the columns of a file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,39 +80,62 @@ class ImportedDevice(DeviceFields):
     last_seen_at: PastInstant = None
     lease_seconds: Annotated[LeaseSeconds | None, BeforeValidator(_whole_number)] = None
 
-    def lease_or(self, otherwise: int | None) -> int | None:
-        """The lease of the line, none included, or `otherwise` where the file has no such column. Seconds."""
-        return self.lease_seconds if "lease_seconds" in self.model_fields_set else otherwise
-
 
 REQUIRED_COLUMNS = ("user_id", "device_id")
 COLUMNS = (*REQUIRED_COLUMNS, *(name for name in ImportedDevice.model_fields if name not in REQUIRED_COLUMNS))
 
 
-@dataclass(frozen=True, slots=True)
 class Row:
-    """A device and the line on which it begins."""
+    """A device, and the line on which it begins. `described` has the descriptive fields that are not null.
 
-    line: int
-    device: ImportedDevice
+    A plain copy of the device: many lie in memory at once, where the model itself takes twice as much.
+    """
 
-    @property
-    def user_id(self) -> int:
-        return self.device.user_id
+    __slots__ = (
+        "described",
+        "device_id",
+        "last_seen_at",
+        "lease_seconds",
+        "line",
+        "registered_at",
+        "user_id",
+    )
+
+    def __init__(self, line: int, device: ImportedDevice, default_lease_seconds: int | None = None) -> None:
+        described = device.descriptive_fields()
+        self.line = line
+        self.user_id: int = device.user_id
+        self.device_id: str = device.device_id
+        self.described = {name: value for name, value in described.items() if value is not None}
+        self.registered_at = device.registered_at
+        self.last_seen_at = device.last_seen_at
+        self.lease_seconds = (
+            device.lease_seconds if "lease_seconds" in device.model_fields_set else default_lease_seconds
+        )
 
     @property
     def key(self) -> tuple[int, str]:
-        return self.device.user_id, self.device.device_id
+        return self.user_id, self.device_id
+
+    def end_of_lease(self, now: datetime.datetime) -> datetime.datetime | None:
+        if self.lease_seconds is None:
+            return None
+        return (self.last_seen_at or now) + datetime.timedelta(seconds=self.lease_seconds)
 
 
-def read_rows(file: TextIO, now: datetime.datetime) -> Iterator[Row | BadLine]:
+def read_rows(
+    file: TextIO, now: datetime.datetime, default_lease_seconds: int | None
+) -> Iterator[Row | BadLine]:
     """Each line that is not blank, in the file's order. `now` is the database's clock.
+
+    An empty cell is null; the default lease is for a file that has no such column.
 
     `file` is opened with `newline=""` and `errors="surrogateescape"`, so that a line that is not UTF-8 costs
     no other. Raises BadFile.
     """
     reader = csv.reader(file, strict=True)
     columns = _columns(reader)
+    context = _Context(now, default_lease_seconds)
     while True:
         line = reader.line_num + 1
         try:
@@ -114,7 +146,7 @@ def read_rows(file: TextIO, now: datetime.datetime) -> Iterator[Row | BadLine]:
             yield BadLine(line, _quoting(error))
             continue
         if cells:
-            yield _row(line, columns, cells, now)
+            yield _row(line, columns, cells, context)
 
 
 def _columns(reader: Iterator[list[str]]) -> list[str]:
@@ -139,7 +171,7 @@ def _quoting(error: csv.Error) -> str:
     return "a quote is opened and never closed" if str(error) == at_the_end else str(error)
 
 
-def _row(line: int, columns: Sequence[str], cells: list[str], now: datetime.datetime) -> Row | BadLine:
+def _row(line: int, columns: Sequence[str], cells: list[str], context: _Context) -> Row | BadLine:
     if len(cells) != len(columns):
         return BadLine(line, f"has {len(cells)} cells where the first line has {len(columns)}")
     given = {name: cell or None for name, cell in zip(columns, cells, strict=True)}
@@ -150,9 +182,10 @@ def _row(line: int, columns: Sequence[str], cells: list[str], now: datetime.date
     if empty:
         return BadLine(line, "; ".join(f"{name}: is empty" for name in empty))
     try:
-        return Row(line, ImportedDevice.model_validate(given, context=now))
+        device = ImportedDevice.model_validate(given, context=context)
     except ValidationError as invalid:
         return BadLine(line, "; ".join(map(_complaint, invalid.errors(include_url=False))))
+    return Row(line, device, context.default_lease_seconds)
 
 
 def _complaint(error: Any) -> str:

@@ -58,7 +58,7 @@ def steps(db: Database, plan: Import, file: TextIO) -> Generator[Step]:
     now = db.transact(database_clock, read_only=True)
     with RowsByUser() as good:
         checked = 0
-        for found in read_rows(file, now):
+        for found in read_rows(file, now, plan.settings.default_lease_seconds):
             if isinstance(found, BadLine):
                 yield found
                 continue

@@ -95,7 +95,7 @@ class Screen:
         for one in decisions:
             self._outcomes[one.outcome] += 1
             if one.outcome in _LEFT_OUT:
-                facts = {"user": one.row.user_id, "device": one.row.device.device_id, "limit": one.limit}
+                facts = {"user": one.row.user_id, "device": one.row.device_id, "limit": one.limit}
                 self._say(f"{self._name}:{one.row.line}: skipped: {_LEFT_OUT[one.outcome].format(**facts)}")
         before = self._part()
         self._done += len(decisions)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from app.db import Tx, uncertain_result
-from app.devices.schemas import Device
 from app.devices.service import remove_expired
 from app.dialects import database_clock
 from app.imports import queries
@@ -70,7 +69,7 @@ def import_rows(
     queries.lock_all(tx, users)
     state = _state_without_expired(tx, origin, users, rows)
     decisions = decide(settings, over_limit, rows, state)
-    new = [_new_device(settings, one.row, state.at) for one in decisions if one.outcome is Outcome.IMPORTED]
+    new = [one.row for one in decisions if one.outcome is Outcome.IMPORTED]
     queries.insert_devices(tx, origin, state.at, new)
     earlier: list[Decision] | None = uncertain_result(tx)
     return _as_imported_by(earlier, decisions) if earlier else decisions
@@ -102,7 +101,7 @@ def decide(
             outcome = Outcome.BLOCKED
         elif row.key in state.known:
             outcome = Outcome.KNOWN
-        elif _has_run_out(settings, row, state.at):
+        elif _has_run_out(row, state.at):
             outcome = Outcome.EXPIRED
         elif used[row.user_id] >= limit and over_limit is OverLimit.SKIP:
             outcome = Outcome.OVER_LIMIT
@@ -147,26 +146,6 @@ def _users_of(rows: Sequence[Row]) -> list[int]:
     return sorted({row.user_id for row in rows})
 
 
-def _end_of_lease(settings: Settings, row: Row, at: datetime.datetime) -> datetime.datetime | None:
-    lease_seconds = row.device.lease_or(settings.default_lease_seconds)
-    if lease_seconds is None:
-        return None
-    return (row.device.last_seen_at or at) + datetime.timedelta(seconds=lease_seconds)
-
-
-def _has_run_out(settings: Settings, row: Row, at: datetime.datetime) -> bool:
-    end = _end_of_lease(settings, row, at)
+def _has_run_out(row: Row, at: datetime.datetime) -> bool:
+    end = row.end_of_lease(at)
     return end is not None and end <= at
-
-
-def _new_device(settings: Settings, row: Row, at: datetime.datetime) -> Device:
-    return Device.model_construct(
-        **row.device.descriptive_fields(),
-        user_id=row.user_id,
-        device_id=row.device.device_id,
-        registered_at=row.device.registered_at or at,
-        last_seen_at=row.device.last_seen_at or at,
-        lease_seconds=row.device.lease_or(settings.default_lease_seconds),
-        expires_at=_end_of_lease(settings, row, at),
-        revision=1,
-    )

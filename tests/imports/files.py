@@ -60,5 +60,5 @@ def outcomes(
     with file.open(encoding="utf-8", newline="") as opened:
         for step in steps(db, Import(settings, over_limit, dry_run=False), opened):
             if isinstance(step, Decided):
-                found |= {one.row.device.device_id: one.outcome for one in step.decisions}
+                found |= {one.row.device_id: one.outcome for one in step.decisions}
     return found

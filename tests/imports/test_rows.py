@@ -16,7 +16,7 @@ HEADER = "user_id,device_id,name,platform,metadata,registered_at,lease_seconds\n
 def read(text: str | bytes) -> list[Row | BadLine]:
     data = text if isinstance(text, bytes) else text.encode()
     file = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", errors="surrogateescape", newline="")
-    return list(read_rows(file, NOW))
+    return list(read_rows(file, NOW, default_lease_seconds=3600))
 
 
 def the_row(line: str) -> Row:
@@ -34,20 +34,18 @@ def the_reason(line: str) -> str:
 
 def test_a_line_has_the_types_of_the_api() -> None:
     row = the_row('18446744073709551615,a,  Ana ,ios,"{""n"": 1.0}",2026-11-30T09:30:00.5+02:00,60\n')
-    device = row.device
-    assert (row.user_id, device.device_id, device.name, device.platform) == (2**64 - 1, "a", "Ana", "ios")
-    assert device.metadata == {"n": 1.0}
-    assert device.registered_at == datetime.datetime(2026, 11, 30, 7, 30, 0, 500_000)  # noqa: DTZ001 - UTC
-    assert device.lease_seconds == 60
+    assert row.key == (2**64 - 1, "a")
+    assert row.described == {"name": "Ana", "platform": "ios", "metadata": {"n": 1.0}}
+    assert row.registered_at == datetime.datetime(2026, 11, 30, 7, 30, 0, 500_000)  # noqa: DTZ001 - UTC
+    assert row.lease_seconds == 60
 
 
 def test_an_empty_cell_is_null_and_a_lease_that_no_column_has_is_the_default() -> None:
-    device = the_row("1,a,,,,,\n").device
-    assert set(device.descriptive_fields().values()) == {None}
-    assert device.lease_or(3600) is None
+    empty = the_row("1,a,,,,,\n")
+    assert (empty.described, empty.registered_at, empty.lease_seconds) == ({}, None, None)
     (row,) = read("device_id,user_id\na,1\n")
     assert isinstance(row, Row)
-    assert row.device.lease_or(3600) == 3600
+    assert row.lease_seconds == 3600
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"], ids=ascii)
@@ -55,7 +53,7 @@ def test_lines_are_counted_where_each_begins_quoted_line_ends_included(end: str)
     text = f'user_id,device_id,name{end}1,a,"one, ""two"""{end}{end}1,"b","x{end}y"{end}1,c,z{end}0,d,{end}'
     found = {row.line: row for row in read(text)}
     assert isinstance(found[2], Row)
-    assert found[2].device.name == 'one, "two"'
+    assert found[2].described["name"] == 'one, "two"'
     assert isinstance(found[4], BadLine)  # a line end is a control character
     assert isinstance(found[6], Row)
     assert isinstance(found[7], BadLine)
@@ -99,7 +97,7 @@ def test_a_line_that_is_not_utf_8_costs_no_other() -> None:
     bad, good = read(b"user_id,device_id,name\n1,a,\xff\n1,b,\xe6\x90\xba\xe5\xb8\xaf\n")
     assert bad == BadLine(2, "name: is not UTF-8")
     assert isinstance(good, Row)
-    assert good.device.name == "携帯"
+    assert good.described["name"] == "携帯"
 
 
 @pytest.mark.parametrize(
@@ -144,10 +142,10 @@ def test_rows_come_back_by_user_and_age_however_few_fit_in_memory(
             assert isinstance(row, Row)
             rows.add(row)
         found = list(rows)
-    assert [row.device.device_id for row in found] == [
+    assert [row.device_id for row in found] == [
         "x", "old", "middle", "young", "now", "now-too", "only",
     ]  # fmt: skip
-    assert found[1].device.name == "名"
+    assert found[1].described["name"] == "名"
 
 
 def test_of_the_lines_about_one_device_the_oldest_counts() -> None:

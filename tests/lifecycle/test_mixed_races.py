@@ -5,6 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,8 @@ import httpx
 import pytest
 from sqlalchemy import Engine
 
-from app.imports.rows import ImportedDevice, Row
-from app.imports.service import Outcome, OverLimit, import_rows
-from app.origin import Origin
+from app.imports.run import Decided, Import, steps
+from app.imports.service import Outcome, OverLimit
 from app.settings import load_settings
 from tests.callers import Call, by_many, register, revoke, statuses
 from tests.lifecycle.rows import put_devices, put_own_limit, run
@@ -90,17 +90,15 @@ def imports_and_leases_that_end(url: str, auditor: Engine, user: int) -> Iterato
     done = threading.Event()
     plan = random.Random(5)  # noqa: S311 - likewise
     settings = load_settings(database_url=url, root_key=ROOT_KEY, default_device_limit=DEFAULT_LIMIT)
+    moving_in = Import(settings, OverLimit.SKIP, dry_run=False)
 
     def work() -> None:
         with database(url) as db:
             while not done.is_set():
-                ids = plan.sample(range(12), 2)
-                rows = [
-                    Row(line, ImportedDevice(user_id=str(user), device_id=f"device-{number}"))  # type: ignore[arg-type] # as a file has it
-                    for line, number in enumerate(ids)
-                ]
-                decided = db.transact(import_rows, settings, Origin("import", "a-run"), OverLimit.SKIP, rows)
-                outcomes.update(one.outcome for one in decided)
+                lines = [f"{user},device-{number}" for number in plan.sample(range(12), 2)]
+                for step in steps(db, moving_in, StringIO("\n".join(["user_id,device_id", *lines]))):
+                    if isinstance(step, Decided):
+                        outcomes.update(one.outcome for one in step.decisions)
                 run(
                     auditor,
                     "UPDATE devices SET expires_at = UTC_TIMESTAMP(6)"
