@@ -26,6 +26,12 @@ def write(path: Path, columns: str, lines: Iterable[Sequence[object]]) -> Path:
     return path
 
 
+def a_file(folder: Path, users: Sequence[int], devices_of_each: int) -> Path:
+    """The devices `moved-in-0`, `moved-in-1` … of each user, far from each other."""
+    lines = [(user, f"moved-in-{number}") for number in range(devices_of_each) for user in users]
+    return write(folder / "devices.csv", "user_id,device_id", lines)
+
+
 def cupo_import(url: str, file: Path, *options: str, **settings: object) -> Result:
     """The command in this process; `settings` are names without CUPO_."""
     environment = {"CUPO_DATABASE_URL": url, "CUPO_ROOT_KEY": ROOT_KEY}

@@ -5,6 +5,7 @@ before the lease ran out: nobody sleeps through a lease.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from sqlalchemy import Engine
@@ -101,6 +102,19 @@ def test_a_heartbeat_that_commits_between_a_registration_s_look_and_its_removal_
             behind_proxy.transact(register, user, "c")
     assert [device.device_id for device in beats] == ["a"]
     assert devices_of(auditor, user) == ["a", "b"]
+
+
+def test_a_heartbeat_after_the_lease_ran_out_brings_nothing_back(
+    db: Database, auditor: Engine, user: int
+) -> None:
+    """Before the device is removed, and after."""
+    for new in ("c", "d"):
+        with pytest.raises(DeviceExpired):
+            db.transact(changes.heartbeat, user, "a")
+        with suppress(DeviceLimitReached):
+            db.transact(register, user, new)
+    assert devices_of(auditor, user) == ["b", "c"]
+    replayed(auditor, user, LIMIT)
 
 
 def test_a_device_that_registers_while_its_heartbeat_finds_nothing_has_not_expired(
