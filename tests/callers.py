@@ -60,9 +60,13 @@ async def _at_once(callers: list[httpx.AsyncClient], calls: Sequence[Call]) -> l
 async def _callers(service: Service, number: int) -> AsyncIterator[list[httpx.AsyncClient]]:
     """Clients of one warm connection each: a pool of many would spend more time on itself than on calls."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used, and costly to make for each client
+    # The service closes what has been idle for 5 s, which no call must meet while it is being sent.
+    limits = httpx.Limits(keepalive_expiry=3)
     async with AsyncExitStack() as stack:
         clients = [
-            httpx.AsyncClient(base_url=service.url, headers=service.headers, timeout=60, verify=tls)
+            httpx.AsyncClient(
+                base_url=service.url, headers=service.headers, timeout=60, verify=tls, limits=limits
+            )
             for _ in range(number)
         ]
         for client in clients:
