@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+# The actor of `cupo import`.
+IMPORT = "import"
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:

@@ -10,7 +10,7 @@ from sqlalchemy import delete, insert, select, tuple_
 from app.db import Tx
 from app.dialects import seconds_from_now
 from app.events.schemas import Event
-from app.origin import Origin
+from app.origin import IMPORT, Origin
 from app.tables import events
 
 
@@ -68,13 +68,17 @@ _FIELDS = tuple(Event.model_fields)
 
 
 def nth_last_registration(tx: Tx, user_id: int, nth: int, within_seconds: int) -> datetime.datetime | None:
-    """When the `nth` newest registration of the last `within_seconds` was; None if there are fewer."""
+    """When the `nth` newest registration of the last `within_seconds` was; None if there are fewer.
+
+    Devices that were imported do not count: their users had them before.
+    """
     query = (
         select(events.c.occurred_at)
         .where(
             events.c.user_id == user_id,
             events.c.type == "device.registered",
             events.c.occurred_at > seconds_from_now(-within_seconds),
+            events.c.actor != IMPORT,
         )
         .order_by(events.c.occurred_at.desc(), events.c.id.desc())
         .offset(nth - 1)

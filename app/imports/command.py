@@ -59,7 +59,7 @@ def _import_and_show(db: Database, plan: Import, file: TextIO, screen: Screen) -
         pass
     except Unavailable as unavailable:
         return _complain(f"{unavailable.detail} {GO_ON}", SOME_BAD)
-    return _complain(f"Stopped. {GO_ON}", INTERRUPTED)
+    return _complain("Stopped." if plan.dry_run else f"Stopped. {GO_ON}", INTERRUPTED)
 
 
 def _patient(settings: Settings) -> Settings:

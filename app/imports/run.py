@@ -12,10 +12,9 @@ from app.imports import service
 from app.imports.order import RowsByUser, without_repeats
 from app.imports.rows import BadLine, Row, read_rows
 from app.imports.service import Decision, Outcome, OverLimit
-from app.origin import Origin
+from app.origin import IMPORT, Origin
 from app.settings import Settings
 
-ACTOR = "import"
 # As long as it takes, users of a batch wait for their locks; see also imports.queries.
 ROWS_AT_ONCE = 500
 ROWS_BETWEEN_REPORTS = 10_000
@@ -92,7 +91,7 @@ class _Registration:
     def __init__(self, db: Database, plan: Import) -> None:
         self._db = db
         self._plan = plan
-        self._origin = Origin(ACTOR, str(uuid.uuid4()))
+        self._origin = Origin(IMPORT, str(uuid.uuid4()))
 
     def __call__(self, rows: Sequence[Row]) -> list[Decision]:
         known = self._db.transact(service.known_rows, rows, read_only=True)

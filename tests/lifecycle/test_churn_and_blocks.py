@@ -15,6 +15,10 @@ pytestmark = pytest.mark.locking
 NewUser = Callable[[], int]
 A_DAY = 86_400
 MOST = 3
+MOVED_IN = (
+    "INSERT INTO events (user_id, occurred_at, type, device_id, actor, request_id, data)"
+    " VALUES (:user, UTC_TIMESTAMP(6), 'device.registered', 'moved-in', :actor, 'a-request', '{}')"
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +66,14 @@ def test_revoking_gives_no_registration_back_and_a_known_device_needs_none(
     other = new_user()
     again = one_by_one(capped, [register(other, f"device-{one}") for one in range(MOST)] * 2)
     assert [answer.status_code for answer in again] == [201] * MOST + [200] * MOST
+
+
+def test_devices_that_were_imported_do_not_count(capped: Service, auditor: Engine, new_user: NewUser) -> None:
+    user = new_user()
+    run(auditor, MOVED_IN, user=user, actor="import")
+    run(auditor, MOVED_IN, user=user, actor="root_key")
+    answers = one_by_one(capped, [register(user, f"device-{one}") for one in range(MOST)])
+    assert [answer.status_code for answer in answers] == [201] * (MOST - 1) + [429]
 
 
 def test_retry_after_is_when_the_next_new_device_may_come(
