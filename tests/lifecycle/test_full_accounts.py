@@ -8,13 +8,17 @@ from sqlalchemy import Engine
 
 from app.db import Database, Tx
 from app.devices import changes
+from app.errors import DeviceLimitReached
+from app.etags import Precondition
+from app.quotas.service import set_limit
+from app.settings import Settings
 from tests.callers import at_once, in_rounds, register, statuses
 from tests.lifecycle.rows import put_own_limit, run
 from tests.lifecycle.steps import held, waiting
 from tests.lifecycle.trail import devices_of, replayed, types_of
 from tests.servers import Server
 from tests.services import Service
-from tests.use_cases import LIMIT
+from tests.use_cases import LIMIT, ORIGIN
 from tests.use_cases import register as register_in
 
 pytestmark = pytest.mark.locking
@@ -140,3 +144,29 @@ def test_20_evicting_registrations_at_once_leave_2_devices_and_a_trail_that_tell
     assert len(devices_of(auditor, user)) == LIMIT
     types = replayed(auditor, user, LIMIT).types
     assert types == {"device.registered": 20, "device.evicted": 18}
+
+
+def test_a_limit_that_is_lowered_waits_for_a_registration_that_counted_against_the_old_one(
+    server: Server, db: Database, other: Database, auditor: Engine, new_user: Callable[[], int]
+) -> None:
+    user = new_user()
+    db.transact(register_in, user, "a")
+    lower = (set_limit, Settings.model_construct(default_device_limit=LIMIT), ORIGIN, user, 1, Precondition())
+    with held(db, register_in, user, "b") as new, waiting(server, other, *lower) as lowered:
+        assert new.commit().created
+        assert (lowered.result().limit, lowered.result().used) == (1, 2)
+    assert types_of(auditor, user) == ["device.registered", "device.registered", "quota.changed"]
+    replayed(auditor, user, LIMIT)
+
+
+def test_a_registration_that_waits_for_a_lowered_limit_counts_against_it(
+    server: Server, db: Database, other: Database, auditor: Engine, new_user: Callable[[], int]
+) -> None:
+    user = new_user()
+    db.transact(register_in, user, "a")
+    lower = (set_limit, Settings.model_construct(default_device_limit=LIMIT), ORIGIN, user, 1, Precondition())
+    with held(db, *lower) as lowered, waiting(server, other, register_in, user, "b") as new:
+        assert lowered.commit().limit == 1
+        with pytest.raises(DeviceLimitReached):
+            new.result()
+    assert devices_of(auditor, user) == ["a"]

@@ -95,7 +95,19 @@ def test_of_two_limits_set_at_the_same_etag_at_once_one_is_set_and_one_is_told(
     service: Service, auditor: Engine, new_user: NewUser
 ) -> None:
     users = [new_user() for _ in range(20)]
-    rounds = in_rounds(service, [[put_quota(user, 5, 0), put_quota(user, 6, 0)] for user in users])
+    at_once(service, [put_quota(user, 4, 0) for user in users])
+    rounds = in_rounds(service, [[put_quota(user, 5, 1), put_quota(user, 6, 1)] for user in users])
     for user, answers in zip(users, rounds, strict=True):
         assert Counter(answer.status_code for answer in answers) == {200: 1, 412: 1}
-        assert types_of(auditor, user) == ["quota.changed"]
+        assert types_of(auditor, user) == ["quota.changed"] * 2
+
+
+def test_of_two_first_limits_at_once_one_is_set_and_one_is_told(
+    service: Service, auditor: Engine, new_user: NewUser
+) -> None:
+    users = [new_user() for _ in range(20)]
+    rounds = in_rounds(service, [[put_quota(user, 5, 0), put_quota(user, 6, 0)] for user in users])
+    assert [Counter(answer.status_code for answer in answers) for answers in rounds] == [
+        {200: 1, 412: 1}
+    ] * 20
+    assert [types_of(auditor, user) for user in users] == [["quota.changed"]] * 20
