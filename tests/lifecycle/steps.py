@@ -87,7 +87,7 @@ def waiting(server: Server, db: Database, work: Work[R], *args: Any) -> Iterator
     connection = db.transact(connection_id)
     with ThreadPoolExecutor(1) as threads:
         running = threads.submit(db.transact, work, *args)
-        _wait_until_it_waits(server, connection, running)
+        wait_until_it_waits(server, connection, running)
         yield running
 
 
@@ -96,7 +96,7 @@ def connection_id(tx: Tx) -> int:
     return found
 
 
-def _wait_until_it_waits(server: Server, connection: int, running: Future[Any]) -> None:
+def wait_until_it_waits(server: Server, connection: int, running: Future[Any]) -> None:
     """Polled: neither server tells anybody when a session begins to wait."""
     query = text(
         "SELECT trx_state FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = :connection"

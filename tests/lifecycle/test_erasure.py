@@ -1,18 +1,27 @@
 """Erasing a user leaves nothing but the fact, also while others register for the same user."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, select
 
+from app.db import Database
 from app.tables import metadata
+from app.users.service import erase_rest
 from tests.callers import Call, at_once, by_many, one_by_one, register, statuses
 from tests.lifecycle.rows import let_lease_end, put_devices, put_own_limit
+from tests.lifecycle.steps import before_first, connection_id, database, wait_until_it_waits
 from tests.lifecycle.test_keys import with_key
 from tests.lifecycle.test_transfers import transfer
 from tests.lifecycle.trail import devices_of, replayed, types_of
+from tests.proxy import proxied
+from tests.servers import Server
 from tests.services import Service
+from tests.use_cases import ORIGIN
+from tests.use_cases import register as register_in
 from tests.watching import watched
 
 pytestmark = pytest.mark.locking
@@ -129,3 +138,29 @@ def test_registrations_that_race_with_an_erasure_succeed_and_never_pass_the_limi
         replay = replayed(auditor, user, LIMIT)
         assert replay.types["user.erased"] == 1
         assert len(devices_of(auditor, user)) <= LIMIT
+
+
+def test_a_registration_that_comes_in_the_middle_of_an_erasure_waits_for_its_end(
+    server: Server, database_url: str, db: Database, auditor: Engine, new_user: NewUser
+) -> None:
+    """Else its device would stay, and its event would go with the others."""
+    user = new_user()
+    db.transact(register_in, user, "a")
+    connection = db.transact(connection_id)
+    rivals: list[Future[Any]] = []
+    with (
+        proxied(database_url) as (proxy, url),
+        database(url) as behind_proxy,
+        ThreadPoolExecutor(1) as threads,
+    ):
+
+        def arrive() -> None:
+            rivals.append(threads.submit(db.transact, register_in, user, "b"))
+            with suppress(AssertionError):  # what became of it shows below
+                wait_until_it_waits(server, connection, rivals[0])
+
+        before_first(proxy, "DELETE FROM user_quotas", arrive)
+        behind_proxy.transact(erase_rest, ORIGIN, user)
+    assert rivals[0].result().created
+    assert types_of(auditor, user) == ["user.erased", "device.registered"]
+    assert replayed(auditor, user, LIMIT).devices == {"b"}
