@@ -199,7 +199,8 @@ class Database:
         pause_seconds = random.uniform(0, longest)  # noqa: S311 - spreads load, guards no secret
         reason = error.orig if isinstance(error, DBAPIError) else error
         in_time = time.monotonic() + pause_seconds + SHORTEST_RUN_SECONDS <= ends_at
-        if not (failure.run_again and runs <= self._most_retries() and in_time):
+        too_often = failure.is_counted and runs > self._most_retries()
+        if too_often or not (failure.run_again and in_time):
             log.error("Gave up after run %d: %s", runs, reason)
             raise failure.answer from error
         log.warning("Run %d failed, the transaction runs again: %s", runs, reason)

@@ -14,11 +14,13 @@ class Failure:
 
     answer: type[Unavailable]
     run_again: bool = False
+    is_counted: bool = True  # runs again are bounded by their number, and not by the lock budget alone
     drop_connection: bool = False
 
 
 BUSY = Failure(Contention, run_again=True)
-GONE = Failure(DatabaseUnavailable, run_again=True, drop_connection=True)
+# A server that restarts takes a second or more: time says when to give up, not how often one asked.
+GONE = Failure(DatabaseUnavailable, run_again=True, is_counted=False, drop_connection=True)
 FULL = Failure(Overloaded)
 UNFIT = Failure(DatabaseUnavailable)
 

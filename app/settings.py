@@ -81,8 +81,8 @@ class Settings(BaseSettings):
     )
     root_key: Annotated[SecretStr, AfterValidator(_fit)] | None = Field(
         default=None,
-        description="The bearer key of `/v1`, 16 to 256 printable ASCII characters. Only the embedded "
-        "default makes one by itself; any other database needs it set.",
+        description="The bearer key of `/v1`, 16 to 256 printable ASCII characters. On SQLite one is "
+        "made, and kept beside the database; MySQL and MariaDB need it set.",
     )
     database_pool_size: int = Field(
         default=10,
@@ -112,8 +112,8 @@ class Settings(BaseSettings):
         default=None,
         ge=0,
         le=100,
-        description="Runs again after a deadlock, a lock wait or a lost connection. "
-        "Unset: 5, or 12 where several nodes write.",
+        description="Runs again after a deadlock or a lock wait; after a lost connection the lock budget "
+        "alone counts. Unset: 5, or 12 where several nodes write.",
     )
     idle_transaction_seconds: int = Field(
         default=10,

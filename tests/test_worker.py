@@ -1,5 +1,6 @@
 """The worker removes what has run out, and nothing else."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -134,20 +135,30 @@ def test_a_database_that_is_gone_costs_a_pass_and_not_the_worker(own: Settings, 
     stop = threading.Event()
     with proxied(own.database_url.get_secret_value()) as (proxy, url):
         settings = load_settings(
-            database_url=url, root_key=ROOT_KEY, contention_retries=0, sweep_interval_seconds=0.01
+            database_url=url, root_key=ROOT_KEY, lock_budget_seconds=2, sweep_interval_seconds=0.01
         )
         db = Database(settings)
-        cuts = iter([Fate.CUT_BEFORE] * 3)
 
-        def cut_three_times_then_stop_when_done(sql: str) -> Fate:
-            fate = next(cuts, Fate.PASS)
-            if fate is Fate.PASS and "idempotency_keys" in sql:
+        def stop_when_done(sql: str) -> Fate:
+            if "idempotency_keys" in sql:
                 stop.set()
-            return fate
+            return Fate.PASS
 
-        proxy.fate = cut_three_times_then_stop_when_done
-        run_until(stop, db, settings)
+        def come_back(record: logging.LogRecord) -> bool:
+            said.append(record.getMessage())
+            proxy.fate = stop_when_done
+            return True
+
+        said: list[str] = []
+        proxy.fate = lambda _sql: Fate.CUT_BEFORE
+        logger = logging.getLogger("app.worker")
+        logger.addFilter(come_back)
+        try:
+            run_until(stop, db, settings)
+        finally:
+            logger.removeFilter(come_back)
         db.close()
+    assert said[0].startswith("This pass is left out")
     assert column(engine, "SELECT COUNT(*) FROM devices") == [0]
 
 
