@@ -135,11 +135,7 @@ def prepare_sessions(engine: Engine, settings: Settings) -> None:
         return
 
     def prepare(connection: Any, record: Any) -> None:
-        try:
-            record.info["multi_writer"] = _prepare_mysql(connection, settings)
-        except BaseException:
-            connection.close()
-            raise
+        record.info["multi_writer"] = _prepare_mysql(connection, settings)
         record.info["lock_wait_seconds"] = settings.lock_wait_seconds
 
     def connect(_dialect: Any, _record: Any, arguments: Any, named_arguments: Any) -> _Connection:
