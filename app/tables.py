@@ -1,26 +1,15 @@
 """The tables. Migrations in `alembic/` lead to exactly this; a test holds them together."""
 
-from typing import Any
+from typing import Any, get_args
 
 from sqlalchemy import CheckConstraint, Column, Index, Integer, MetaData, String, Table
 from sqlalchemy.dialects import mysql
 
 from app.dialects import ASCII_KEY, COUNTER, DIGEST, INSTANT, LONG_TEXT, SERIAL, JsonObject, UserId
+from app.texts import EventType, Platform
 
-EVENT_TYPES = (
-    "device.registered",
-    "device.updated",
-    "device.revoked",
-    "device.evicted",
-    "device.replaced",
-    "device.expired",
-    "device.blocked",
-    "device.allowed",
-    "device.transferred",
-    "quota.changed",
-    "user.erased",
-)
-PLATFORMS = ("ios", "android", "windows", "macos", "linux", "web", "tv", "other")
+EVENT_TYPES = get_args(EventType)
+PLATFORMS = get_args(Platform)
 
 
 def _ascii(length: int) -> Any:

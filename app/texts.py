@@ -2,7 +2,7 @@
 
 import datetime
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
@@ -128,4 +128,20 @@ UserIdInBody = Annotated[
 ]
 SerialAsText = Annotated[
     int, PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string"}, mode="serialization")
+]
+
+# tables.py makes its CHECK constraints of these two.
+Platform = Literal["ios", "android", "windows", "macos", "linux", "web", "tv", "other"]
+EventType = Literal[
+    "device.registered",
+    "device.updated",
+    "device.revoked",
+    "device.evicted",
+    "device.replaced",
+    "device.expired",
+    "device.blocked",
+    "device.allowed",
+    "device.transferred",
+    "quota.changed",
+    "user.erased",
 ]

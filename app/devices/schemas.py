@@ -15,6 +15,7 @@ from app.texts import (
     DeviceId,
     Instant,
     Name,
+    Platform,
     ShortText,
     UserIdAsText,
     UserIdInBody,
@@ -25,8 +26,6 @@ from app.texts import (
 METADATA_BYTES = 4096
 METADATA_KEYS = 32
 METADATA_KEY_CHARACTERS = 40
-
-Platform = Literal["ios", "android", "windows", "macos", "linux", "web", "tv", "other"]
 
 
 def _scalar(value: Any) -> Any:

@@ -1,24 +1,11 @@
 """Events as callers see them."""
 
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from app.texts import Instant, SerialAsText
+from app.texts import EventType, Instant, SerialAsText
 
-EventType = Literal[
-    "device.registered",
-    "device.updated",
-    "device.revoked",
-    "device.evicted",
-    "device.replaced",
-    "device.expired",
-    "device.blocked",
-    "device.allowed",
-    "device.transferred",
-    "quota.changed",
-    "user.erased",
-]
 EXAMPLE: dict[str, Any] = {
     "id": "1042",
     "type": "device.revoked",
