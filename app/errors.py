@@ -2,6 +2,7 @@
 
 AppError
 ├── Unauthenticated            401
+├── Forbidden                  403
 ├── DeviceBlocked              403
 ├── NotFound                   404
 │   ├── DeviceNotFound         404
@@ -59,6 +60,17 @@ class Unauthenticated(AppError):
 
     def __init__(self) -> None:
         super().__init__("Send the header «Authorization: Bearer <key>» with a key that is valid.")
+
+
+class Forbidden(AppError):
+    """The caller is known and may not make this call."""
+
+    status, code, title = 403, "forbidden", "Forbidden"
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"This call needs the scope {scope}.")
+        challenge = f'Bearer realm="cupo", error="insufficient_scope", scope="{scope}"'
+        self.headers = {"WWW-Authenticate": challenge}  # RFC 6750, section 3.1
 
 
 class NotFound(AppError):

@@ -12,7 +12,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, WithJsonSchema
 
-from app.auth.principal import authenticate, bearer
+from app.auth.principal import authenticate, authorise, bearer
+from app.auth.scopes import ACCESS
 from app.db import Database
 from app.errors import FieldError, InvalidRequest, MalformedJson, UnsupportedMediaType
 from app.etags import IF_MATCH_PATTERN, Precondition, parse_if_match
@@ -41,7 +42,7 @@ async def _settings(request: Request) -> Settings:
 
 
 async def _origin(request: Request) -> Origin:
-    return Origin(request.state.actor, request.state.request_id)
+    return Origin(request.state.principal.actor, request.state.request_id)
 
 
 DatabaseOfApp = Annotated[Database, Depends(_database)]
@@ -115,7 +116,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 class GuardedRoute(APIRoute):
-    """A route that looks at the caller's key first (401), then at what FastAPI would pass over in silence.
+    """A route that looks at its caller first (401, 403), then at what FastAPI would pass over in silence.
 
     That is a parameter which is none of the call's or is there twice (422), a body where the call has none
     (422), and one that does not say that it is JSON (415). Not a dependency: FastAPI reads and parses the
@@ -124,12 +125,14 @@ class GuardedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
+        access = ACCESS[self.operation_id or self.name]
         query = frozenset(_aliases(self.dependant, "query_params"))
         headers = frozenset(_aliases(self.dependant, "header_params"))
 
         async def handle_guarded(received: Request) -> Response:
             request = JsonRequest(received.scope, received.receive)
-            await authenticate(request)
+            request.state.principal = await authenticate(request)
+            authorise(request.state.principal, access, request)
             _refuse_strays(request, query, headers)
             if self.body_field is None:
                 await _refuse_body(request)

@@ -158,6 +158,7 @@ OF_A_BODY: tuple[AppError, ...] = (
 )
 _ALWAYS: tuple[AppError, ...] = (
     errors.Unauthenticated(),
+    errors.Forbidden("devices:write"),
     errors.InvalidRequest(
         [{"detail": "String should have at most 100 characters", "location": "body", "pointer": "#/name"}]
     ),
@@ -173,6 +174,9 @@ def answers(*examples: AppError) -> dict[int | str, dict[str, Any]]:
     responses: dict[int | str, dict[str, Any]] = {}
     for example in (*examples, *_ALWAYS):
         response = responses.setdefault(example.status, _response(example))
+        # Told are the headers that each error of this status has.
+        for name in response["headers"].keys() - example.headers.keys():
+            del response["headers"][name]
         response["content"][MEDIA_TYPE]["examples"][example.code] = {
             "value": problem(example, "/v1/users/42/devices", EXAMPLE_REQUEST_ID)
         }

@@ -14,7 +14,7 @@ from tests.json_schema import Document, faults, resolve
 from tests.single_calls import NewUser, register
 
 PROBLEM = "application/problem+json"
-OF_EVERY_CALL = {"401", "413", "422", "500", "503"}
+OF_EVERY_CALL = {"401", "403", "413", "422", "500", "503"}
 OF_A_BODY = {"400", "415"}
 # All that is answered beside problems.
 ANSWERED = (
@@ -195,7 +195,7 @@ def test_headers_that_callers_need_are_told(document: Document) -> None:
     ):
         assert headers[operation_id, "200"] == {"ETag"}
     for (_, status), names in headers.items():
-        assert ("WWW-Authenticate" in names) == (status == "401")
+        assert ("WWW-Authenticate" in names) == (status == "401") or status == "403"
     assert headers["getQuota", "503"] == headers["registerDevice", "429"] == {"Retry-After"}
     assert "Retry-After" not in headers["registerDevice", "409"]
 

@@ -1,20 +1,35 @@
-"""Who calls: today the holder of the root key, or nobody."""
+"""Who calls, and whether they may: a key with the scope that the call needs, or a user on their own."""
 
 import hashlib
 import hmac
+from dataclasses import dataclass
 
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
-from app.errors import Unauthenticated
+from app.auth.scopes import SCOPES, Access, Scope
+from app.errors import Forbidden, NotFound, Unauthenticated
 
 ROOT_ACTOR = "root_key"
+OWN_USER = "me"
 
 bearer = HTTPBearer(auto_error=False, description="The root key, `CUPO_ROOT_KEY`.")
 
 
-async def authenticate(request: Request) -> None:
-    """Let the root key pass; Unauthenticated (401) otherwise.
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """A known caller. `actor` goes into the trail; `user_id` is set where a user calls for themselves."""
+
+    actor: str
+    scopes: frozenset[Scope] = frozenset()
+    user_id: int | None = None
+
+
+ROOT = Principal(ROOT_ACTOR, frozenset(SCOPES))
+
+
+async def authenticate(request: Request) -> Principal:
+    """The caller; Unauthenticated (401) where none is known.
 
     Compares digests, in constant time, so that neither the key's text nor its length shows in the duration.
     """
@@ -24,4 +39,22 @@ async def authenticate(request: Request) -> None:
     given = hashlib.sha256(credentials.credentials.encode(errors="surrogateescape")).digest()
     if not hmac.compare_digest(given, request.app.state.root_key_digest):
         raise Unauthenticated
-    request.state.actor = ROOT_ACTOR
+    return ROOT
+
+
+def authorise(principal: Principal, access: Access, request: Request) -> None:
+    """Let those pass who may make this call; Forbidden (403) otherwise.
+
+    A user's own token knows of no other user: NotFound (404) for whichever id is not theirs. `me` in the path
+    becomes their id.
+    """
+    if principal.user_id is None:
+        if access.scope not in principal.scopes:
+            raise Forbidden(access.scope)
+        return
+    named = request.path_params.get("user_id")
+    if named is not None and named not in {OWN_USER, str(principal.user_id)}:
+        raise NotFound
+    if not access.own_user:
+        raise Forbidden(access.scope)
+    request.path_params["user_id"] = str(principal.user_id)

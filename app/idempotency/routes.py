@@ -35,7 +35,7 @@ async def _claim(
         key = _parsed(idempotency_key)
     return Claim(
         users=(int(user_id),),
-        scope_digest=digest(request.state.actor, request.method, request.scope["path"], key),
+        scope_digest=digest(request.state.principal.actor, request.method, request.scope["path"], key),
         request_digest=digest(request.scope["query_string"], await request.body()),
         keep_seconds=settings.idempotency_hours * 3600,
     )
