@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
@@ -25,12 +26,24 @@ NOBODY = 0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold, as it was found."""
+    """One thing that must hold, or should, as it was found."""
 
     name: str
     ok: bool
     found: str
     wanted: str
+    is_required: bool = True  # False: the limit holds without it, so it stops nothing
+
+    @property
+    def status(self) -> Literal["ok", "warn", "fail"]:
+        if self.ok:
+            return "ok"
+        return "fail" if self.is_required else "warn"
+
+
+def all_hold(checks: list[Check]) -> bool:
+    """Whether the service may do its work; a warning is no reason against it."""
+    return all(check.status != "fail" for check in checks)
 
 
 def cheap_checks(engine: Engine, settings: Settings) -> list[Check]:
