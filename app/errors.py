@@ -2,6 +2,7 @@
 
 AppError
 ├── Unauthenticated            401
+│   └── UnknownCredential      401
 ├── Forbidden                  403
 ├── DeviceBlocked              403
 ├── NotFound                   404
@@ -60,6 +61,12 @@ class Unauthenticated(AppError):
 
     def __init__(self) -> None:
         super().__init__("Send the header «Authorization: Bearer <key>» with a key that is valid.")
+
+
+class UnknownCredential(Unauthenticated):
+    """A key or token was sent and is none that counts: why is nobody's business."""
+
+    headers: Mapping[str, str] = {"WWW-Authenticate": 'Bearer realm="cupo", error="invalid_token"'}
 
 
 class Forbidden(AppError):
