@@ -60,11 +60,7 @@ def parse_key_set(document: bytes, algorithms: AbstractSet[str] = ASYMMETRIC) ->
     keys, passed_over = [], []
     for place, jwk in enumerate(jwks):
         try:
-            key = _key(jwk, algorithms)
-            # Also where the other one cannot be used: which of them is meant is not known.
-            if key.kid is not None and names[key.kid, key.algorithm] > 1:
-                raise ValueError("has the kid of another")
-            keys.append(key)
+            keys.append(_key(jwk, algorithms, names))
         except ValueError as reason:
             passed_over.append(f"keys[{place}] {reason}")
     return KeySet(algorithms, tuple(keys), tuple(passed_over))
@@ -78,10 +74,10 @@ def secret_as_key_set(secret: bytes) -> bytes:
 def _name(jwk: Any) -> tuple[str, str | None]:
     """What a token may find it by, unless it is for encryption."""
     is_for_signatures = isinstance(jwk, dict) and jwk.get("use", "sig") == "sig"
-    return (str(jwk.get("kid")), _algorithm_of(jwk)) if is_for_signatures else ("", None)
+    return (repr(jwk.get("kid")), _algorithm_of(jwk)) if is_for_signatures else ("", None)
 
 
-def _key(jwk: Any, algorithms: AbstractSet[str]) -> Key:
+def _key(jwk: Any, algorithms: AbstractSet[str], names: Counter[tuple[str, str | None]]) -> Key:
     algorithm = _algorithm_of(jwk)
     if algorithm is None or algorithm not in algorithms:
         raise ValueError(f"is of no kind for {', '.join(sorted(algorithms))}")
@@ -95,6 +91,9 @@ def _key(jwk: Any, algorithms: AbstractSet[str]) -> Key:
     kid = jwk.get("kid")
     if kid is not None and not isinstance(kid, str):
         raise ValueError("has a kid that is no string")
+    # Also where the other one cannot be used: which of them is meant is not known.
+    if kid is not None and names[repr(kid), algorithm] > 1:
+        raise ValueError("has the kid of another")
     return Key(kid, algorithm, _material(jwk, algorithm))
 
 

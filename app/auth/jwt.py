@@ -57,8 +57,8 @@ def user_of(token: str, keys: KeySet, rules: Rules, now: float) -> int:
 def verified_payload(token: str, keys: KeySet) -> bytes:
     """The bytes that one of `keys` has signed. Raises Refused.
 
-    The key is the set's. Those that a header has or points at (`jwk`, `jku`, `x5c`, `x5u`) are the forger's own,
-    and are not looked at (RFC 8725, section 3.10).
+    The key is the set's. Those that a header has or points at (`jwk`, `jku`, `x5c`, `x5u`) are the forger's
+    own, and are not looked at (RFC 8725, section 3.10).
     """
     if len(token) > MOST_TOKEN_CHARACTERS:
         raise Refused("is too long")
