@@ -4,11 +4,14 @@ AppError
 ├── Unauthenticated            401
 │   └── UnknownCredential      401
 ├── Forbidden                  403
+├── ScopeNotHeld               403
 ├── DeviceBlocked              403
 ├── NotFound                   404
 │   ├── DeviceNotFound         404
-│   └── BlockNotFound          404
+│   ├── BlockNotFound          404
+│   └── ApiKeyNotFound         404
 ├── MethodNotAllowed           405
+├── RequestTimeout             408
 ├── DeviceLimitReached         409
 ├── DeviceAlreadyRegistered    409
 ├── IdempotencyKeyInUse        409
@@ -16,10 +19,12 @@ AppError
 ├── PreconditionFailed         412
 ├── BodyTooLarge               413
 ├── UnsupportedMediaType       415
+├── MalformedRequest           400
 ├── MalformedJson              400
 ├── InvalidRequest             422
 ├── IdempotencyKeyReused       422
 ├── RegistrationRateExceeded   429
+├── HeadTooLarge               431
 ├── InternalError              500
 └── Unavailable                503, nothing was changed or the same call may be repeated
     ├── Contention
@@ -27,7 +32,7 @@ AppError
     └── DatabaseUnavailable
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
@@ -80,6 +85,17 @@ class Forbidden(AppError):
         self.headers = {"WWW-Authenticate": challenge}  # RFC 6750, section 3.1
 
 
+class ScopeNotHeld(AppError):
+    """A key was to be given scopes that its maker does not have: nobody raises their own rights."""
+
+    status, code, title = 403, "scope_not_held", "Scope not held"
+
+    def __init__(self, missing: Sequence[str]) -> None:
+        super().__init__(f"A key can be given only what its maker may do, not {', '.join(missing)}.")
+        challenge = f'Bearer realm="cupo", error="insufficient_scope", scope="{" ".join(missing)}"'
+        self.headers = {"WWW-Authenticate": challenge}
+
+
 class NotFound(AppError):
     status, code, title = 404, "not_found", "Not found"
 
@@ -99,6 +115,13 @@ class BlockNotFound(AppError):
 
     def __init__(self, user_id: int, device_id: str) -> None:
         super().__init__(f"Device {device_id} of user {user_id} is not blocked.")
+
+
+class ApiKeyNotFound(AppError):
+    status, code, title = 404, "api_key_not_found", "API key not found"
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"There is no API key {key_id}.")
 
 
 class DeviceBlocked(AppError):
@@ -182,6 +205,32 @@ class UnsupportedMediaType(AppError):
         self.headers = {"Accept": "application/json"}  # RFC 9110, section 12.5.1
 
 
+class MalformedRequest(AppError):
+    """What came is not HTTP, or could be read in two ways. Nothing was done, and the connection is closed."""
+
+    status, code, title = 400, "malformed_request", "Malformed request"
+
+
+class RequestTimeout(AppError):
+    """The client took too long to send its request. Nothing was done, and the connection is closed."""
+
+    status, code, title = 408, "request_timeout", "Request timeout"
+
+    def __init__(self, part: str, seconds: float) -> None:
+        super().__init__(f"The {part} of the request did not arrive within {seconds:g} s.")
+
+
+class HeadTooLarge(AppError):
+    """The request line and the header fields are more than is read. The connection is closed."""
+
+    status, code, title = 431, "request_header_fields_too_large", "Request header fields too large"
+
+    def __init__(self, most_bytes: int, most_fields: int) -> None:
+        super().__init__(
+            f"Request line and headers may have at most {most_bytes} bytes and {most_fields} fields."
+        )
+
+
 class MalformedJson(AppError):
     status, code, title = 400, "malformed_json", "Malformed JSON"
 
@@ -238,8 +287,8 @@ class Contention(Unavailable):
 class Overloaded(Unavailable):
     code, title = "overloaded", "Overloaded"
 
-    def __init__(self) -> None:
-        super().__init__("No database connection came free in time. Nothing was changed.")
+    def __init__(self, detail: str = "No database connection came free in time.") -> None:
+        super().__init__(f"{detail} Nothing was changed.")
 
 
 class DatabaseUnavailable(Unavailable):
