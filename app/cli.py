@@ -9,7 +9,7 @@ import sys
 import threading
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 import uvicorn
@@ -18,14 +18,16 @@ from rich.table import Table
 from uvicorn.config import LOGGING_CONFIG
 
 from app import migrations
+from app.console import fail, settings_or_fail
 from app.db import Database, make_engine
 from app.embedded import resolve_root_key
 from app.imports.command import import_file
 from app.imports.run import Import
 from app.imports.service import OverLimit
+from app.keys.command import keys
 from app.main import create_app
 from app.ops.checks import Check, all_checks, all_hold
-from app.settings import BadSettings, Settings, load_settings
+from app.settings import BadSettings, Settings
 from app.worker import run_until
 
 SHUTDOWN_SECONDS = 15
@@ -36,23 +38,11 @@ cli = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+cli.add_typer(keys)
 
 
 def main() -> None:
     cli()
-
-
-def _fail(message: object) -> NoReturn:
-    for line in str(message).splitlines():
-        typer.echo(f"cupo: {line}", err=True)
-    sys.exit(1)
-
-
-def _settings(**overrides: Any) -> Settings:
-    try:
-        return load_settings(**{name: value for name, value in overrides.items() if value is not None})
-    except BadSettings as bad:
-        _fail(bad)
 
 
 @cli.command()
@@ -63,12 +53,12 @@ def serve(
     access_log: Annotated[bool, typer.Option(help="Print a line for each call.")] = False,
 ) -> None:
     """Serve the API until Ctrl-C or SIGTERM; calls in flight are finished first."""
-    settings = _settings(host=host, port=port, workers=workers)
+    settings = settings_or_fail(host=host, port=port, workers=workers)
     try:
         key = resolve_root_key(settings)
         migrations.migrate_embedded(settings)
     except (migrations.MigrationFailed, BadSettings) as reason:
-        _fail(reason)
+        fail(reason)
     _require_free_port(settings)
     _greet(settings, key)
     uvicorn.run(
@@ -92,16 +82,19 @@ def _require_free_port(settings: Settings) -> None:
     try:
         socket.create_server((settings.host, settings.port), family=family).close()
     except OSError as error:
-        _fail(f"cannot listen: {error.strerror}")
+        fail(f"cannot listen: {error.strerror}")
 
 
-def _greet(settings: Settings, key: str) -> None:
+def _greet(settings: Settings, key: str | None) -> None:
     """Where it is, and one line to paste. A key that was set is not printed: its owner knows it."""
     host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host  # noqa: S104 - compared, not bound
     address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    typer.echo(f"API explorer  {address}/docs")
+    if key is None:
+        typer.echo("Root key      none, only API keys are let in; `cupo keys create` makes one")
+        return
     shown = key if settings.root_key is None else "$CUPO_ROOT_KEY"
     body = shlex.quote(json.dumps({"device_id": "phone-1", "name": "My phone"}))
-    typer.echo(f"API explorer  {address}/docs")
     typer.echo(f"Root key      {shown}")
     typer.echo("Register a device:")
     typer.echo(
@@ -122,11 +115,11 @@ def migrate(
     ] = None,
 ) -> None:
     """Bring the database's schema to this version. Safe to run from several replicas at once."""
-    settings = _settings()
+    settings = settings_or_fail()
     try:
         migrations.migrate(settings, downgrade_to)
     except (migrations.MigrationFailed, BadSettings) as reason:
-        _fail(reason)
+        fail(reason)
     typer.echo(f"The schema is at {downgrade_to or migrations.head()}.")
 
 
@@ -135,7 +128,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of the table.")] = False,
 ) -> None:
     """Check what must hold for the limit to hold; exit status 1 if anything does not. Warnings leave it 0."""
-    settings = _settings()
+    settings = settings_or_fail()
     engine = make_engine(settings, pool_size=2)
     checks = all_checks(engine, settings)
     engine.dispose()
@@ -162,7 +155,7 @@ def worker() -> None:
 
     Any number may run, on any machine; a pass that runs is finished first.
     """
-    settings = _settings()
+    settings = settings_or_fail()
     logging.config.dictConfig(_log_config())
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -185,16 +178,16 @@ def import_devices(
     Columns: user_id, device_id, and any of name, platform, model, os_version, app_version, metadata (JSON),
     registered_at, last_seen_at (2026-11-30T09:30:00Z), lease_seconds. A device that is there stays as it is.
     """
-    settings = _settings()
+    settings = settings_or_fail()
     try:
         migrations.migrate_embedded(settings)
     except (migrations.MigrationFailed, BadSettings) as reason:
-        _fail(reason)
+        fail(reason)
     sys.exit(import_file(file, Import(settings, over_limit, dry_run)))
 
 
 @cli.command()
 def openapi() -> None:
     """Print the OpenAPI document, for generating clients without a running service."""
-    app = create_app(_settings(root_key="the document does not depend on it"))
+    app = create_app(settings_or_fail(root_key="the document does not depend on it"))
     typer.echo(json.dumps(app.openapi(), indent=2))

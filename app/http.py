@@ -12,7 +12,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, WithJsonSchema
 
-from app.auth.principal import authenticate, authorise, bearer
+from app.auth.known_keys import KnownKeys
+from app.auth.principal import Principal, authenticate, authorise, bearer
 from app.auth.scopes import ACCESS
 from app.db import Database
 from app.errors import FieldError, InvalidRequest, MalformedJson, UnsupportedMediaType
@@ -45,9 +46,21 @@ async def _origin(request: Request) -> Origin:
     return Origin(request.state.principal.actor, request.state.request_id)
 
 
+async def _caller(request: Request) -> Principal:
+    caller: Principal = request.state.principal
+    return caller
+
+
+async def _known_keys(request: Request) -> KnownKeys:
+    known: KnownKeys = request.app.state.known_keys
+    return known
+
+
 DatabaseOfApp = Annotated[Database, Depends(_database)]
 SettingsOfApp = Annotated[Settings, Depends(_settings)]
 OriginOfCall = Annotated[Origin, Depends(_origin)]
+CallerOfCall = Annotated[Principal, Depends(_caller)]
+KnownKeysOfApp = Annotated[KnownKeys, Depends(_known_keys)]
 PageSize = Annotated[int, Query(ge=1, le=100, description="Entries of a page.")]
 Cursor = Annotated[
     str | None,

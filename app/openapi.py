@@ -13,8 +13,9 @@ from app.problems import EXAMPLE_REQUEST_ID, Problem, answers
 DESCRIPTION = """
 Registers devices per user under a limit, and never lets a user pass it, whatever arrives at once.
 
-Everything under `/v1` needs `Authorization: Bearer <key>`. Errors are `application/problem+json` (RFC 9457);
-their `code` is stable. After a 503 it is safe to repeat the call.
+Everything under `/v1` needs `Authorization: Bearer <key>`: an API key with the scope that the call needs. A
+key that is revoked counts nowhere after 10 seconds. Errors are `application/problem+json` (RFC 9457); their
+`code` is stable. After a 503 it is safe to repeat the call.
 """.strip()
 
 TAGS = [
@@ -22,6 +23,7 @@ TAGS = [
     {"name": "events", "description": "What happened to a user's devices and quota, and who asked for it."},
     {"name": "users", "description": "A user as a whole."},
     {"name": "quotas", "description": "How many devices a user may have and has."},
+    {"name": "api-keys", "description": "Who else may call: for how long, and what for."},
     {"name": "operations", "description": "Health, for load balancers and whoever is on call."},
 ]
 
@@ -56,6 +58,11 @@ def _links_of_user(at: str) -> dict[str, Any]:
     return _link("listDevices", **user) | _link("getQuota", **user) | _link("listEvents", **user)
 
 
+def _links_of_key(at: str) -> dict[str, Any]:
+    key = {"key_id": f"$response.body#{at}/id"}
+    return _link("getApiKey", **key) | _link("revokeApiKey", **key)
+
+
 _OF_MOVED_DEVICE = _links_of_device("/device") | _links_of_user("/device")
 _USER = {"user_id": "$request.path.user_id"}
 _NEXT_PAGE = _USER | {"cursor": "$response.body#/next_cursor"}
@@ -69,6 +76,9 @@ LINKS = [
     ("transferDevice", "200", _OF_MOVED_DEVICE),
     ("listDevices", "200", _link("listDevices", **_NEXT_PAGE)),
     ("listEvents", "200", _link("listEvents", **_NEXT_PAGE)),
+    ("createApiKey", "201", _links_of_key("/api_key")),
+    ("getApiKey", "200", _links_of_key("")),
+    ("listApiKeys", "200", _link("listApiKeys", cursor="$response.body#/next_cursor")),
     ("revokeDevice", "204", _link("allowDevice", **_USER, device_id="$request.path.device_id")),
     ("setQuota", "200", _link("resetQuota", **_USER, **{"if-match": "$response.header.ETag"})),
 ]

@@ -66,9 +66,8 @@ def problem(error: AppError, instance: str, request_id: str) -> dict[str, Any]:
 
 
 def answer(request: Request, error: AppError) -> ProblemResponse:
-    request_id = request.state.request_id
-    body = problem(error, quote(request.scope["path"], safe="/~!$&'()*+,;=:@"), request_id)
-    return ProblemResponse(body, error.status, {**error.headers, "X-Request-ID": request_id})
+    instance = quote(request.scope["path"], safe="/~!$&'()*+,;=:@")
+    return ProblemResponse(problem(error, instance, request.state.request_id), error.status, error.headers)
 
 
 def install(app: FastAPI) -> None:
@@ -149,6 +148,8 @@ DEVICE_EXPIRED = errors.DeviceExpired(42, "3f6c1a50-phone")
 BLOCK_NOT_FOUND = errors.BlockNotFound(42, "3f6c1a50-phone")
 ALREADY_REGISTERED = errors.DeviceAlreadyRegistered(43, "3f6c1a50-phone")
 RATE_EXCEEDED = errors.RegistrationRateExceeded(42, 10, 3600)
+API_KEY_NOT_FOUND = errors.ApiKeyNotFound("k3v9x0q7m2ad")
+SCOPE_NOT_HELD = errors.ScopeNotHeld(["users:erase"])
 PRECONDITION_FAILED = errors.PreconditionFailed(2)
 OF_A_KEY: tuple[AppError, ...] = (errors.IdempotencyKeyInUse(), errors.IdempotencyKeyReused())
 OF_A_BODY: tuple[AppError, ...] = (

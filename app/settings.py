@@ -11,6 +11,8 @@ from sqlalchemy.exc import ArgumentError
 PREFIX = "CUPO_"
 # Read by scripts and tests, not by the service.
 NOT_SETTINGS = frozenset({"CUPO_TEST_DATABASE_URL"})
+# What CUPO_ROOT_KEY says to let only API keys and user tokens in.
+NO_ROOT_KEY = "off"
 # Each connection would get a database of its own.
 _NO_FILE = (None, "", ":memory:")
 SUPPORTED_DATABASES = ("mysql+pymysql", "mariadb+pymysql", "sqlite")
@@ -40,7 +42,7 @@ def is_fit_for_a_key(text: str) -> bool:
 
 
 def _fit(value: SecretStr) -> SecretStr:
-    if not is_fit_for_a_key(value.get_secret_value()):
+    if value.get_secret_value() != NO_ROOT_KEY and not is_fit_for_a_key(value.get_secret_value()):
         raise ValueError("must be 16 to 256 printable ASCII characters, with no space at either end")
     return value
 
@@ -81,8 +83,8 @@ class Settings(BaseSettings):
     )
     root_key: Annotated[SecretStr, AfterValidator(_fit)] | None = Field(
         default=None,
-        description="The bearer key of `/v1`, 16 to 256 printable ASCII characters. On SQLite one is "
-        "made, and kept beside the database; MySQL and MariaDB need it set.",
+        description="A bearer key that may do everything, for making the first API key: 16 to 256 printable "
+        "ASCII characters, or `off`. Unset: off; on SQLite one is made, and kept beside the database.",
     )
     database_pool_size: int = Field(
         default=10,

@@ -1,19 +1,20 @@
 """Who calls, and whether they may: a key with the scope that the call needs, or a user on their own."""
 
-import hashlib
 import hmac
 from dataclasses import dataclass
 
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
+from app.auth.known_keys import KnownKeys
 from app.auth.scopes import SCOPES, Access, Scope
 from app.errors import Forbidden, NotFound, Unauthenticated, UnknownCredential
+from app.keys.token import PREFIX, digest_of, id_in
 
 ROOT_ACTOR = "root_key"
 OWN_USER = "me"
 
-bearer = HTTPBearer(auto_error=False, description="The root key, `CUPO_ROOT_KEY`.")
+bearer = HTTPBearer(auto_error=False, description="An API key, `cupo_…`. For the first one, the root key.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,17 +33,29 @@ async def authenticate(request: Request) -> Principal:
     """The caller; Unauthenticated (401) where none is known, whatever the reason.
 
     Compares digests, in constant time, so that neither a key's text nor its length shows in the duration.
+    Raises Unavailable (503) where the database has to be asked for a key and does not answer.
     """
     credentials = await bearer(request)
     if credentials is None:
         raise Unauthenticated
     token = credentials.credentials
-    digest = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
-    if hmac.compare_digest(digest, request.app.state.root_key_digest):
+    digest = digest_of(token)
+    root = request.app.state.root_key_digest
+    if root is not None and hmac.compare_digest(digest, root):
         return ROOT
+    if token.startswith(PREFIX):
+        return await _holder_of_key(request.app.state.known_keys, token, digest)
     if token.count(".") == 2:
         return await _user_of_token(request, token)
     raise UnknownCredential
+
+
+async def _holder_of_key(known: KnownKeys, token: str, digest: bytes) -> Principal:
+    key_id = id_in(token)
+    key = None if key_id is None else await known.find(key_id, digest)
+    if key is None:
+        raise UnknownCredential
+    return Principal(key.actor, key.scopes)
 
 
 async def _user_of_token(request: Request, token: str) -> Principal:  # noqa: ARG001 - until tokens are read

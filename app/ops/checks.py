@@ -182,13 +182,13 @@ def _grants(connection: Connection, settings: Settings) -> Iterator[Check]:
     """Try each statement on no rows: what the account may do counts, not how the grant was written."""
     if _is_sqlite(connection):
         return
-    for table in sorted(metadata.tables):
-        missing = []
+    for table, columns in sorted(metadata.tables.items()):
+        missing, key = [], columns.primary_key.columns[0].name
         for right, statement in {
-            "SELECT": f"SELECT user_id FROM {table} WHERE user_id = 0",  # noqa: S608 - names are our own
-            "INSERT": f"INSERT INTO {table} SELECT * FROM {table} WHERE user_id = 0 AND 1 = 0",  # noqa: S608
-            "UPDATE": f"UPDATE {table} SET user_id = user_id WHERE user_id = 0 AND 1 = 0",  # noqa: S608
-            "DELETE": f"DELETE FROM {table} WHERE user_id = 0 AND 1 = 0",  # noqa: S608
+            "SELECT": f"SELECT {key} FROM {table} WHERE {key} = 0 AND 1 = 0",  # noqa: S608 - names are our own
+            "INSERT": f"INSERT INTO {table} SELECT * FROM {table} WHERE {key} = 0 AND 1 = 0",  # noqa: S608
+            "UPDATE": f"UPDATE {table} SET {key} = {key} WHERE {key} = 0 AND 1 = 0",  # noqa: S608
+            "DELETE": f"DELETE FROM {table} WHERE {key} = 0 AND 1 = 0",  # noqa: S608
         }.items():
             try:
                 connection.exec_driver_sql(statement)
