@@ -8,6 +8,7 @@ import socket
 import sys
 import threading
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +28,7 @@ from app.imports.service import OverLimit
 from app.keys.command import keys
 from app.main import create_app
 from app.ops.checks import Check, all_checks, all_hold
+from app.server import BoundedProtocol, Bounds
 from app.settings import BadSettings, Settings
 from app.worker import run_until
 
@@ -61,16 +63,19 @@ def serve(
         fail(reason)
     _require_free_port(settings)
     _greet(settings, key)
+    bounds = Bounds(settings.max_connections, settings.head_timeout_seconds, settings.body_timeout_seconds)
     uvicorn.run(
         "app.main:app",
         host=settings.host,
         port=settings.port,
         workers=settings.workers,
         loop="uvloop",
-        http="httptools",
+        http=partial(BoundedProtocol, bounds=bounds),  # type: ignore[arg-type] # uvicorn only calls it
         ws="none",
         access_log=access_log,
         server_header=False,
+        proxy_headers=settings.trusted_proxies is not None,
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         log_config=_log_config(),
     )

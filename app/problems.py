@@ -13,6 +13,7 @@ from starlette.routing import Match
 from typing_extensions import TypedDict
 
 from app import errors
+from app.auth import errors as caller_errors
 from app.errors import AppError, FieldError
 
 log = logging.getLogger(__name__)
@@ -143,13 +144,14 @@ async def _answer_bug(request: Request, error: Exception) -> ProblemResponse:
 
 DEVICE_NOT_FOUND = errors.DeviceNotFound(42, "3f6c1a50-phone")
 DEVICE_LIMIT_REACHED = errors.DeviceLimitReached(42, limit=3, used=3)
+EVICTION_NOT_ALLOWED = caller_errors.EvictionNotAllowed()
 DEVICE_BLOCKED = errors.DeviceBlocked(42, "3f6c1a50-phone")
 DEVICE_EXPIRED = errors.DeviceExpired(42, "3f6c1a50-phone")
 BLOCK_NOT_FOUND = errors.BlockNotFound(42, "3f6c1a50-phone")
 ALREADY_REGISTERED = errors.DeviceAlreadyRegistered(43, "3f6c1a50-phone")
 RATE_EXCEEDED = errors.RegistrationRateExceeded(42, 10, 3600)
 API_KEY_NOT_FOUND = errors.ApiKeyNotFound("k3v9x0q7m2ad")
-SCOPE_NOT_HELD = errors.ScopeNotHeld(["users:erase"])
+SCOPE_NOT_HELD = caller_errors.ScopeNotHeld(["users:erase"])
 PRECONDITION_FAILED = errors.PreconditionFailed(2)
 OF_A_KEY: tuple[AppError, ...] = (errors.IdempotencyKeyInUse(), errors.IdempotencyKeyReused())
 OF_A_BODY: tuple[AppError, ...] = (
@@ -158,8 +160,8 @@ OF_A_BODY: tuple[AppError, ...] = (
     errors.UnsupportedMediaType(),
 )
 _ALWAYS: tuple[AppError, ...] = (
-    errors.Unauthenticated(),
-    errors.Forbidden("devices:write"),
+    caller_errors.Unauthenticated(),
+    caller_errors.Forbidden("devices:write"),
     errors.InvalidRequest(
         [{"detail": "String should have at most 100 characters", "location": "body", "pointer": "#/name"}]
     ),
@@ -167,6 +169,7 @@ _ALWAYS: tuple[AppError, ...] = (
     errors.Contention(),
     errors.Overloaded(),
     errors.DatabaseUnavailable(),
+    caller_errors.TokenKeysUnavailable(),
 )
 
 

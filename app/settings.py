@@ -3,10 +3,14 @@
 import os
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
+
+from app.client_settings import Origins, ProxyNetworks
+from app.tls import verified_tls
+from app.token_settings import ClaimToMeet, Hs256Secret, JwksFile, JwksUrl
 
 PREFIX = "CUPO_"
 # Read by scripts and tests, not by the service.
@@ -31,9 +35,49 @@ def _supported(value: SecretStr) -> SecretStr:
         raise ValueError(f"starts with {url.drivername!r}; use one of {', '.join(SUPPORTED_DATABASES)}")
     if url.drivername != "sqlite" and not url.database:
         raise ValueError("names no database; put its name last: mysql+pymysql://app:secret@db:3306/cupo")
+    if any(name.startswith("ssl") and name != "ssl_disabled" for name in url.query):
+        raise ValueError(
+            "says how to use TLS; say it by CUPO_DATABASE_TLS_CA_FILE, which verifies the server"
+        )
     if url.drivername == "sqlite" and (url.database in _NO_FILE or url.host or url.query):
         raise ValueError("must name a file that all connections share, such as sqlite:///var/cupo.db")
     return value
+
+
+def _same_database(value: SecretStr, others: ValidationInfo) -> SecretStr:
+    """What two URLs can tell: their hosts may differ, as one may lead through a proxy."""
+    if "database_url" in others.data:
+        url, served = (make_url(secret.get_secret_value()) for secret in (value, others.data["database_url"]))
+        if (url.get_backend_name() == "sqlite") != (served.get_backend_name() == "sqlite"):
+            raise ValueError("must lead to the same database as CUPO_DATABASE_URL, which is of another kind")
+        if url.database != served.database:
+            raise ValueError(f"names {url.database!r}, and CUPO_DATABASE_URL {served.database!r}")
+    return value
+
+
+def _usable(ca_file: str, others: ValidationInfo) -> str:
+    for secret in filter(None, (others.data.get("database_url"), others.data.get("migration_database_url"))):
+        url = make_url(secret.get_secret_value())
+        if url.get_backend_name() == "sqlite":
+            raise ValueError("is of no use: CUPO_DATABASE_URL is a file")
+        if "ssl_disabled" in url.query:
+            raise ValueError("is of no use: the database's URL says ssl_disabled")
+    verified_tls(ca_file, None, None)
+    return ca_file
+
+
+def _usable_with_its_key(certificate_file: str | None, others: ValidationInfo) -> str | None:
+    if not {"database_tls_ca_file", "database_tls_key_file"} <= others.data.keys():
+        return certificate_file
+    ca_file, key_file = others.data["database_tls_ca_file"], others.data["database_tls_key_file"]
+    if certificate_file is None:
+        if key_file is not None:
+            raise ValueError("must be set where CUPO_DATABASE_TLS_KEY_FILE is")
+    elif ca_file is None:
+        raise ValueError("needs CUPO_DATABASE_TLS_CA_FILE: the server must be known first")
+    else:
+        verified_tls(ca_file, certificate_file, key_file)
+    return certificate_file
 
 
 def is_fit_for_a_key(text: str) -> bool:
@@ -57,9 +101,56 @@ class Settings(BaseSettings):
         description="Where devices are kept: `mysql+pymysql://user:password@host:3306/name` (MySQL and "
         "MariaDB), or a SQLite file for one machine.",
     )
+    migration_database_url: (
+        Annotated[SecretStr, AfterValidator(_supported), AfterValidator(_same_database)] | None
+    ) = Field(
+        default=None,
+        description="The same database by an account that may change the schema, for `cupo migrate` alone. "
+        "Unset: `CUPO_DATABASE_URL`.",
+    )
+    database_tls_ca_file: Annotated[str, AfterValidator(_usable)] | None = Field(
+        default=None,
+        description="PEM file with the authorities that may vouch for the database server, or `system` for "
+        "the machine's. Unset: TLS where the server offers it, unverified.",
+    )
+    database_tls_key_file: str | None = Field(
+        default=None,
+        description="PEM file with the private key of `CUPO_DATABASE_TLS_CERTIFICATE_FILE`. Unset: it is in "
+        "that file.",
+    )
+    database_tls_certificate_file: Annotated[str | None, AfterValidator(_usable_with_its_key)] = Field(
+        default=None,
+        validate_default=True,
+        description="PEM file with the service's own certificate, where the database server asks for one.",
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=1, le=65535, description="Port to listen on.")
     workers: int = Field(default=1, ge=1, le=256, description="Processes that serve calls.")
+    max_connections: int = Field(
+        default=2000,
+        ge=1,
+        le=1_000_000,
+        description="Open connections of each process; to one more the answer is 503 `overloaded`.",
+    )
+    head_timeout_seconds: float = Field(
+        default=10.0, gt=0, le=600, description="How long a client may take to send a request's headers."
+    )
+    body_timeout_seconds: float = Field(
+        default=20.0,
+        gt=0,
+        le=600,
+        description="How long a client may take to send a request's body, or to take the last of an answer.",
+    )
+    trusted_proxies: ProxyNetworks | None = Field(
+        default=None,
+        description="Addresses and networks of proxies, with commas between, whose `X-Forwarded-For` and "
+        "`X-Forwarded-Proto` are believed. Unset: nobody's.",
+    )
+    cors_origins: Origins | None = Field(
+        default=None,
+        description="Origins of web pages that may call the service from a browser, with commas between, or "
+        "`*`. Unset: none.",
+    )
     default_device_limit: int = Field(
         default=3, ge=0, le=10_000, description="Devices that a user may have; 0 refuses every new one."
     )
@@ -85,6 +176,28 @@ class Settings(BaseSettings):
         default=None,
         description="A bearer key that may do everything, for making the first API key: 16 to 256 printable "
         "ASCII characters, or `off`. Unset: off; on SQLite one is made, and kept beside the database.",
+    )
+    jwks_url: JwksUrl | None = Field(
+        default=None,
+        description="Where the keys of user tokens are published, as a JWK Set: an https address.",
+    )
+    jwks_file: JwksFile | None = Field(default=None, description="A file with such a set, in place of it.")
+    jwt_hs256_secret: Hs256Secret | None = Field(
+        default=None,
+        description="One secret of at least 32 bytes for who makes user tokens and Cupo, in place of a set.",
+    )
+    jwt_issuer: ClaimToMeet = Field(
+        default=None, validate_default=True, description="The `iss` that a user token must have."
+    )
+    jwt_audience: ClaimToMeet = Field(
+        default=None, validate_default=True, description="The `aud` that it must have, alone or among others."
+    )
+    jwt_user_claim: str = Field(default="sub", min_length=1, description="The claim that holds the user id.")
+    jwt_leeway_seconds: int = Field(
+        default=30, ge=0, le=300, description="How far the issuer's clock may be from this one."
+    )
+    user_tokens_may_evict: bool = Field(
+        default=False, description="Whether a user token may ask for eviction by `on_limit`; keys may."
     )
     database_pool_size: int = Field(
         default=10,
@@ -141,6 +254,11 @@ class Settings(BaseSettings):
         return make_url(self.database_url.get_secret_value())
 
     @property
+    def of_migrations(self) -> "Settings":
+        """These, with the account that may change the schema."""
+        return self.model_copy(update={"database_url": self.migration_database_url or self.database_url})
+
+    @property
     def is_embedded(self) -> bool:
         return self.url.get_backend_name() == "sqlite"
 
@@ -164,7 +282,9 @@ def load_settings(**overrides: Any) -> Settings:
 
 def _complaint(error: Any) -> str:
     """One line that names the variable, and never shows a secret's value."""
-    name = PREFIX + str(error["loc"][0]).upper()
+    name = str(error["loc"][0])
     reason = error["msg"].removeprefix("Value error, ")
-    shown = "" if name in {"CUPO_ROOT_KEY", "CUPO_DATABASE_URL"} else f" (given: {error['input']!r})"
-    return f"{name}: {reason}{shown}"
+    field = Settings.model_fields.get(name)
+    is_shown = error["input"] is not None and not (field and "SecretStr" in str(field.annotation))
+    shown = f" (given: {error['input']!r})" if is_shown else ""
+    return f"{PREFIX}{name.upper()}: {reason}{shown}"
