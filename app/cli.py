@@ -19,6 +19,7 @@ from rich.table import Table
 from uvicorn.config import LOGGING_CONFIG
 
 from app import migrations
+from app.auth.user_tokens import user_tokens
 from app.console import fail, settings_or_fail
 from app.db import Database, make_engine
 from app.embedded import resolve_root_key
@@ -58,6 +59,7 @@ def serve(
     settings = settings_or_fail(host=host, port=port, workers=workers)
     try:
         key = resolve_root_key(settings)
+        user_tokens(settings)  # its keys may be no good, which each process would find out anew
         migrations.migrate_embedded(settings)
     except (migrations.MigrationFailed, BadSettings) as reason:
         fail(reason)

@@ -1,10 +1,6 @@
 """Everything that Cupo refuses or cannot do, each once, as facts; `problems.py` turns them into answers.
 
 AppError
-├── Unauthenticated            401
-│   └── UnknownCredential      401
-├── Forbidden                  403
-├── ScopeNotHeld               403
 ├── DeviceBlocked              403
 ├── NotFound                   404
 │   ├── DeviceNotFound         404
@@ -30,9 +26,11 @@ AppError
     ├── Contention
     ├── Overloaded
     └── DatabaseUnavailable
+
+What is about the caller alone is in `auth/errors.py`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
@@ -58,42 +56,6 @@ class AppError(Exception):
         super().__init__(detail)
         self.detail = detail
         self.facts = facts
-
-
-class Unauthenticated(AppError):
-    status, code, title = 401, "unauthenticated", "Unauthenticated"
-    headers: Mapping[str, str] = {"WWW-Authenticate": 'Bearer realm="cupo"'}  # RFC 6750, section 3
-
-    def __init__(self) -> None:
-        super().__init__("Send the header «Authorization: Bearer <key>» with a key that is valid.")
-
-
-class UnknownCredential(Unauthenticated):
-    """A key or token was sent and is none that counts: why is nobody's business."""
-
-    headers: Mapping[str, str] = {"WWW-Authenticate": 'Bearer realm="cupo", error="invalid_token"'}
-
-
-class Forbidden(AppError):
-    """The caller is known and may not make this call."""
-
-    status, code, title = 403, "forbidden", "Forbidden"
-
-    def __init__(self, scope: str) -> None:
-        super().__init__(f"This call needs the scope {scope}.")
-        challenge = f'Bearer realm="cupo", error="insufficient_scope", scope="{scope}"'
-        self.headers = {"WWW-Authenticate": challenge}  # RFC 6750, section 3.1
-
-
-class ScopeNotHeld(AppError):
-    """A key was to be given scopes that its maker does not have: nobody raises their own rights."""
-
-    status, code, title = 403, "scope_not_held", "Scope not held"
-
-    def __init__(self, missing: Sequence[str]) -> None:
-        super().__init__(f"A key can be given only what its maker may do, not {', '.join(missing)}.")
-        challenge = f'Bearer realm="cupo", error="insufficient_scope", scope="{" ".join(missing)}"'
-        self.headers = {"WWW-Authenticate": challenge}
 
 
 class NotFound(AppError):

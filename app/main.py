@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from app import __version__, problems
 from app.auth.known_keys import KnownKeys
+from app.auth.user_tokens import keys_kept_fresh, user_tokens
 from app.db import Database
 from app.devices.change_routes import router as device_changes
 from app.devices.routes import router as devices
@@ -54,6 +55,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.settings = settings
     root_key = resolve_root_key(settings)
     app.state.root_key_digest = None if root_key is None else digest_of(root_key)
+    app.state.user_tokens = user_tokens(settings)
     for router in (devices, device_changes, quotas, events, users, keys, health, explorer):
         app.include_router(router)
     app.mount(ASSETS, assets)
@@ -72,7 +74,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.known_keys = KnownKeys(app.state.database)
     app.state.probe = Probe(settings)
     try:
-        yield
+        async with keys_kept_fresh(app.state.user_tokens):
+            yield
     finally:
         app.state.probe.close()
         await app.state.known_keys.close()

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
+from app.auth.errors import Forbidden, ForbiddenToUsers, Unauthenticated, UnknownCredential
 from app.auth.known_keys import KnownKeys
 from app.auth.scopes import SCOPES, Access, Scope
-from app.errors import Forbidden, NotFound, Unauthenticated, UnknownCredential
+from app.auth.user_tokens import UserTokens
+from app.errors import NotFound
 from app.keys.token import PREFIX, digest_of, id_in
 
 ROOT_ACTOR = "root_key"
@@ -35,6 +37,8 @@ async def authenticate(request: Request) -> Principal:
     Compares digests, in constant time, so that neither a key's text nor its length shows in the duration.
     Raises Unavailable (503) where the database has to be asked for a key and does not answer.
     """
+    if len(request.headers.getlist("authorization")) > 1:
+        raise UnknownCredential  # a proxy may have looked at the other one
     credentials = await bearer(request)
     if credentials is None:
         raise Unauthenticated
@@ -46,7 +50,7 @@ async def authenticate(request: Request) -> Principal:
     if token.startswith(PREFIX):
         return await _holder_of_key(request.app.state.known_keys, token, digest)
     if token.count(".") == 2:
-        return await _user_of_token(request, token)
+        return await _user_of_token(request.app.state.user_tokens, token)
     raise UnknownCredential
 
 
@@ -58,9 +62,11 @@ async def _holder_of_key(known: KnownKeys, token: str, digest: bytes) -> Princip
     return Principal(key.actor, key.scopes)
 
 
-async def _user_of_token(request: Request, token: str) -> Principal:  # noqa: ARG001 - until tokens are read
-    """The user whom a signed token names; UnknownCredential (401) where it does not hold."""
-    raise UnknownCredential
+async def _user_of_token(tokens: UserTokens | None, token: str) -> Principal:
+    if tokens is None:
+        raise UnknownCredential
+    user_id = await tokens.user_of(token)
+    return Principal(f"user:{user_id}", user_id=user_id)
 
 
 def authorise(principal: Principal, access: Access, request: Request) -> None:
@@ -77,5 +83,5 @@ def authorise(principal: Principal, access: Access, request: Request) -> None:
     if named is not None and named not in {OWN_USER, str(principal.user_id)}:
         raise NotFound
     if not access.own_user:
-        raise Forbidden(access.scope)
+        raise ForbiddenToUsers(access.scope)
     request.path_params["user_id"] = str(principal.user_id)

@@ -4,10 +4,11 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.auth.errors import ScopeNotHeld
 from app.auth.scopes import SCOPES, Scope
 from app.db import Tx, uncertain_result
 from app.dialects import database_clock
-from app.errors import ApiKeyNotFound, ScopeNotHeld
+from app.errors import ApiKeyNotFound
 from app.keys import queries
 from app.keys.schemas import ApiKey
 from app.keys.token import Token
