@@ -3,13 +3,12 @@
 import os
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError, ValidationInfo
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
 
 from app.client_settings import Origins, ProxyNetworks
-from app.tls import verified_tls
+from app.database_settings import CaFile, CertificateFile, DatabaseUrl, MigrationUrl
 from app.token_settings import ClaimToMeet, Hs256Secret, JwksFile, JwksUrl
 
 PREFIX = "CUPO_"
@@ -17,67 +16,10 @@ PREFIX = "CUPO_"
 NOT_SETTINGS = frozenset({"CUPO_TEST_DATABASE_URL"})
 # What CUPO_ROOT_KEY says to let only API keys and user tokens in.
 NO_ROOT_KEY = "off"
-# Each connection would get a database of its own.
-_NO_FILE = (None, "", ":memory:")
-SUPPORTED_DATABASES = ("mysql+pymysql", "mariadb+pymysql", "sqlite")
 
 
 class BadSettings(Exception):
     """The environment does not describe a service that can start; its text is one line per mistake."""
-
-
-def _supported(value: SecretStr) -> SecretStr:
-    try:
-        url = make_url(value.get_secret_value())
-    except (ArgumentError, ValueError):  # ValueError: its port is no number
-        raise ValueError("is not a database URL such as mysql+pymysql://app:secret@db:3306/cupo") from None
-    if url.drivername not in SUPPORTED_DATABASES:
-        raise ValueError(f"starts with {url.drivername!r}; use one of {', '.join(SUPPORTED_DATABASES)}")
-    if url.drivername != "sqlite" and not url.database:
-        raise ValueError("names no database; put its name last: mysql+pymysql://app:secret@db:3306/cupo")
-    if any(name.startswith("ssl") and name != "ssl_disabled" for name in url.query):
-        raise ValueError(
-            "says how to use TLS; say it by CUPO_DATABASE_TLS_CA_FILE, which verifies the server"
-        )
-    if url.drivername == "sqlite" and (url.database in _NO_FILE or url.host or url.query):
-        raise ValueError("must name a file that all connections share, such as sqlite:///var/cupo.db")
-    return value
-
-
-def _same_database(value: SecretStr, others: ValidationInfo) -> SecretStr:
-    """What two URLs can tell: their hosts may differ, as one may lead through a proxy."""
-    if "database_url" in others.data:
-        url, served = (make_url(secret.get_secret_value()) for secret in (value, others.data["database_url"]))
-        if (url.get_backend_name() == "sqlite") != (served.get_backend_name() == "sqlite"):
-            raise ValueError("must lead to the same database as CUPO_DATABASE_URL, which is of another kind")
-        if url.database != served.database:
-            raise ValueError(f"names {url.database!r}, and CUPO_DATABASE_URL {served.database!r}")
-    return value
-
-
-def _usable(ca_file: str, others: ValidationInfo) -> str:
-    for secret in filter(None, (others.data.get("database_url"), others.data.get("migration_database_url"))):
-        url = make_url(secret.get_secret_value())
-        if url.get_backend_name() == "sqlite":
-            raise ValueError("is of no use: CUPO_DATABASE_URL is a file")
-        if "ssl_disabled" in url.query:
-            raise ValueError("is of no use: the database's URL says ssl_disabled")
-    verified_tls(ca_file, None, None)
-    return ca_file
-
-
-def _usable_with_its_key(certificate_file: str | None, others: ValidationInfo) -> str | None:
-    if not {"database_tls_ca_file", "database_tls_key_file"} <= others.data.keys():
-        return certificate_file
-    ca_file, key_file = others.data["database_tls_ca_file"], others.data["database_tls_key_file"]
-    if certificate_file is None:
-        if key_file is not None:
-            raise ValueError("must be set where CUPO_DATABASE_TLS_KEY_FILE is")
-    elif ca_file is None:
-        raise ValueError("needs CUPO_DATABASE_TLS_CA_FILE: the server must be known first")
-    else:
-        verified_tls(ca_file, certificate_file, key_file)
-    return certificate_file
 
 
 def is_fit_for_a_key(text: str) -> bool:
@@ -96,19 +38,17 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, extra="forbid")
 
-    database_url: Annotated[SecretStr, AfterValidator(_supported)] = Field(
+    database_url: DatabaseUrl = Field(
         default=SecretStr("sqlite:///var/cupo.db"),
         description="Where devices are kept: `mysql+pymysql://user:password@host:3306/name` (MySQL and "
         "MariaDB), or a SQLite file for one machine.",
     )
-    migration_database_url: (
-        Annotated[SecretStr, AfterValidator(_supported), AfterValidator(_same_database)] | None
-    ) = Field(
+    migration_database_url: MigrationUrl | None = Field(
         default=None,
         description="The same database by an account that may change the schema, for `cupo migrate` alone. "
         "Unset: `CUPO_DATABASE_URL`.",
     )
-    database_tls_ca_file: Annotated[str, AfterValidator(_usable)] | None = Field(
+    database_tls_ca_file: CaFile | None = Field(
         default=None,
         description="PEM file with the authorities that may vouch for the database server, or `system` for "
         "the machine's. Unset: TLS where the server offers it, unverified.",
@@ -118,7 +58,7 @@ class Settings(BaseSettings):
         description="PEM file with the private key of `CUPO_DATABASE_TLS_CERTIFICATE_FILE`. Unset: it is in "
         "that file.",
     )
-    database_tls_certificate_file: Annotated[str | None, AfterValidator(_usable_with_its_key)] = Field(
+    database_tls_certificate_file: CertificateFile = Field(
         default=None,
         validate_default=True,
         description="PEM file with the service's own certificate, where the database server asks for one.",

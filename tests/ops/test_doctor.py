@@ -20,8 +20,9 @@ from app.ops.checks import Check
 from app.ops.health import Probe
 from app.settings import Settings, load_settings
 from tests.callers import one_by_one, register
+from tests.databases import migrated_database
 from tests.proxy import proxied
-from tests.servers import Server, fresh_database
+from tests.servers import Server
 from tests.services import ROOT_KEY, running_service
 
 pytestmark = pytest.mark.locking
@@ -30,10 +31,9 @@ pytestmark = pytest.mark.locking
 @pytest.fixture
 def own(server: Server) -> Iterator[Settings]:
     """A migrated database that the test may spoil."""
-    with fresh_database(server, "cupo_test_doctor") as url:
-        settings = load_settings(database_url=url, root_key=ROOT_KEY)
-        migrate(settings)
-        yield settings
+    with migrated_database(server, "cupo_test_doctor") as url:
+        owner = server.url("cupo_test_doctor", server.migration_user)
+        yield load_settings(database_url=url, migration_database_url=owner, root_key=ROOT_KEY)
 
 
 def doctor(database_url: str, **settings: str) -> tuple[int, dict[str, str]]:
