@@ -7,7 +7,9 @@ such request gets a problem document from the application, in its turn, and the 
 import asyncio
 import logging
 import re
+import struct
 from dataclasses import dataclass
+from socket import SO_LINGER, SOL_SOCKET
 from typing import Any, Literal
 
 from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserUpgrade, HttpRequestParser
@@ -30,6 +32,7 @@ MOST_HEAD_BYTES = 16_384
 MOST_FIELDS = 100
 MOST_WAITING_CALLS = 100  # sent on one connection before the answer to the first
 METHODS = "DELETE, GET, HEAD, PATCH, POST, PUT"
+_AT_ONCE = struct.pack("ii", 1, 0)
 _REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) \S+ HTTP/1\.[01]\r\n")
 
 
@@ -203,6 +206,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def _departs_too_late(self) -> None:
         self._departure = None
         if self.transport.get_write_buffer_size():
+            # A reset: the kernel would go on keeping what the client does not take.
+            self.transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, _AT_ONCE)
             self.transport.abort()
 
     def _refuse(self, error: AppError) -> None:
