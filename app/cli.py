@@ -98,7 +98,7 @@ def _greet(settings: Settings, key: str | None) -> None:
     address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
     typer.echo(f"API explorer  {address}/docs")
     if key is None:
-        typer.echo("Root key      none, only API keys are let in; `cupo keys create` makes one")
+        typer.echo("Root key      none; `cupo keys create` makes a key of less power")
         return
     shown = key if settings.root_key is None else "$CUPO_ROOT_KEY"
     body = shlex.quote(json.dumps({"device_id": "phone-1", "name": "My phone"}))

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from app import migrations
 from app.auth.scopes import SCOPES
@@ -77,7 +77,7 @@ def revoke(key_id: Annotated[str, typer.Argument(metavar="ID", show_default=Fals
     """Have a key end: within 10 seconds on every replica."""
     with _database() as db:
         key = db.transact(service.revoke, CLI.actor, key_id)
-    typer.echo(f"Key {key.id} ({key.name}) was revoked by {key.revoked_by} at {_shown(key.revoked_at)}.")
+    typer.echo(f"Key {key.id} ({key.name}) was revoked by {key.revoked_by} at {_shown(key.revoked_at)} UTC.")
 
 
 @contextmanager
@@ -103,7 +103,8 @@ def _checked(**fields: object) -> NewApiKey:
         return NewApiKey.model_validate(fields)
     except ValidationError as invalid:
         options = {"name": "--name", "scopes": "--scope", "expires_in_seconds": "--expires-in"}
-        fail("\n".join(f"{options[str(one['loc'][0])]}: {one['msg']}" for one in invalid.errors()))
+        told = ((options[str(one["loc"][0])], one["msg"]) for one in invalid.errors())
+        fail("\n".join(f"{option}: {reason.removeprefix('Value error, ')}" for option, reason in told))
 
 
 def _seconds(text: str) -> int:
@@ -137,14 +138,15 @@ def _all_keys(db: Database) -> Iterator[ApiKey]:
 
 
 def _table(found: list[ApiKey]) -> Table:
-    table = Table("id", "name", "scopes", "made", "by", "last used", "ends", "revoked")
+    table = Table(
+        *(Column("id", no_wrap=True), "name", Column("scopes", no_wrap=True)),
+        *(Column("last used (UTC)", no_wrap=True), Column("ends (UTC)", no_wrap=True)),
+    )
     for key in found:
-        table.add_row(
-            *(key.id, key.name, "\n".join(key.scopes), _shown(key.created_at), key.created_by),
-            *(_shown(key.last_used_at), _shown(key.expires_at), _shown(key.revoked_at)),
-        )
+        end = f"revoked\n{_shown(key.revoked_at)}" if key.revoked_at else _shown(key.expires_at)
+        table.add_row(key.id, key.name, "\n".join(key.scopes), _shown(key.last_used_at), end)
     return table
 
 
 def _shown(instant: datetime.datetime | None) -> str:
-    return "" if instant is None else f"{instant:%Y-%m-%d %H:%M} UTC"
+    return "" if instant is None else f"{instant:%Y-%m-%d %H:%M}"
