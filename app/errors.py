@@ -35,6 +35,8 @@ from typing import Any, ClassVar, Literal
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
+MOST_NAMED = 100  # mistakes that one answer tells: a body has room for thousands
+
 
 class FieldError(TypedDict):
     """One mistake: why, in which part of the request, and where in it (RFC 6901, as a URI fragment)."""
@@ -198,13 +200,15 @@ class MalformedJson(AppError):
 
 
 class InvalidRequest(AppError):
-    """What was sent is understood and wrong. `errors` has one entry for each mistake."""
+    """What was sent is understood and wrong. `errors` has one entry for each mistake, up to 100."""
 
     status, code, title = 422, "invalid_request", "Invalid request"
 
     def __init__(self, errors: list[FieldError]) -> None:
+        named = errors[:MOST_NAMED]
+        number = f"{len(errors)}" if len(errors) < MOST_NAMED else f"{MOST_NAMED} or more"
         super().__init__(
-            f"{len(errors)} of the values sent cannot be accepted; `errors` names each.", errors=errors
+            f"{number} of the values sent cannot be accepted; `errors` names {len(named)}.", errors=named
         )
 
 

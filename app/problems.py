@@ -86,7 +86,7 @@ async def _answer_app_error(request: Request, error: Exception) -> ProblemRespon
 
 async def _answer_validation_error(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it was registered for this type
-    found = [_field_error(one) for one in error.errors()]
+    found = [_field_error(one) for one in error.errors()[: errors.MOST_NAMED]]
     # FastAPI checks a parameter, and reports it, once for each function that asks for it.
     unique = {tuple(one.items()): one for one in found}
     return answer(request, errors.InvalidRequest(list(unique.values())))
