@@ -2,7 +2,7 @@
 
 import ssl
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from socket import SHUT_RDWR, socket
@@ -76,10 +76,12 @@ def read_url(url: str, within_seconds: float = READ_SECONDS) -> bytes:
     deadline.start()
     try:
         connection.request("GET", address.request_uri, headers=_HEADERS, preload_content=False)
-        response = connection.getresponse()
-        if response.status != 200:
-            raise ValueError(f"the answer is {response.status}")
-        return _bounded(response.read(MOST_BYTES + 1, decode_content=False))
+        with closing(connection.getresponse()) as response:
+            if response.status != 200:
+                raise ValueError(f"the answer is {response.status}")
+            document = _bounded(response.read(MOST_BYTES + 1, decode_content=False))
+            response.read(decode_content=False)  # raises where the rest did not come
+        return document
     finally:
         deadline.cancel()
         connection.close()

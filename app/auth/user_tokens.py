@@ -34,11 +34,13 @@ class CurrentKeys:
         clock: Callable[[], float] = time.monotonic,
         refresh_seconds: float = REFRESH_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
+        give_up_seconds: float = READ_SECONDS + 1,
     ) -> None:
         self._read = read
         self._clock = clock
         self._refresh_seconds = refresh_seconds
         self._retry_seconds = retry_seconds
+        self._give_up_seconds = give_up_seconds
         self._keys: KeySet | None = None
         self._read_at = 0.0
         self._searched_at: float | None = None
@@ -80,8 +82,8 @@ class CurrentKeys:
 
     async def _read_anew(self) -> bool:
         try:
-            # The thread has bounds of its own, but the system may take longer to look a name up.
-            async with asyncio.timeout(READ_SECONDS + 1):
+            # The reader has bounds of its own, but the system may take longer to look a name up.
+            async with asyncio.timeout(self._give_up_seconds):
                 keys = await to_thread.run_sync(self._read, abandon_on_cancel=True)
         except (Unreadable, TimeoutError) as reason:
             self._complain(reason)

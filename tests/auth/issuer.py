@@ -2,10 +2,11 @@
 
 import json
 import secrets
+import ssl
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -80,11 +81,13 @@ class Publisher:
         for name, value in {"Content-Length": str(len(self.document)), **self.headers}.items():
             handler.send_header(name, value)
         handler.end_headers()
-        handler.wfile.write(self.document)
+        if self.status not in {204, 304}:
+            with suppress(OSError):  # who reads may have had enough
+                handler.wfile.write(self.document)
 
 
 @contextmanager
-def published(document: bytes) -> Iterator[Publisher]:
+def published(document: bytes, tls: ssl.SSLContext | None = None) -> Iterator[Publisher]:
     publisher = Publisher(document)
 
     class Handler(BaseHTTPRequestHandler):
@@ -95,7 +98,9 @@ def published(document: bytes) -> Iterator[Publisher]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        publisher.url = f"http://127.0.0.1:{server.server_port}/jwks.json"
+        if tls is not None:
+            server.socket = tls.wrap_socket(server.socket, server_side=True)
+        publisher.url = f"{'https' if tls else 'http'}://127.0.0.1:{server.server_port}/jwks.json"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         try:

@@ -133,7 +133,21 @@ def unsigned(algorithm: object) -> str:
     return part(part(EC.token(), 0, lambda _: header), 2, lambda _: "")
 
 
-NO_ALGORITHM = ("none", "None", "NONE", "nOnE", "", " none", None, 0, [], ["none"], {}, True, "HS256")
+NO_ALGORITHM: tuple[Any, ...] = (
+    "none",
+    "None",
+    "NONE",
+    "nOnE",
+    "",
+    " none",
+    None,
+    0,
+    [],
+    ["none"],
+    {},
+    True,
+    "HS256",
+)
 PUBLIC = RSA.private.public_key()
 FORGED: dict[str, str] = {
     "signed by another": STRANGER.token(),
