@@ -55,9 +55,9 @@ class AnswerHeaders:
 def _with_headers(send: Send, headers: dict[bytes, bytes]) -> Send:
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = (
-                [*{**headers, **dict(own)}.items()] if (own := message.get("headers")) else []
-            )
+            own = list(message.get("headers", ()))
+            names = {name for name, _ in own}
+            message["headers"] = [*own, *(pair for pair in headers.items() if pair[0] not in names)]
         await send(message)
 
     return send_with_headers
