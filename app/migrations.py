@@ -123,5 +123,6 @@ def _alone(connection: Connection) -> Iterator[None]:
         yield
         connection.commit()
     finally:
-        connection.execute(text("SELECT RELEASE_LOCK(:name)"), name)
+        if not connection.invalidated:
+            connection.execute(text("SELECT RELEASE_LOCK(:name)"), name)
         connection.rollback()

@@ -39,7 +39,7 @@ def _load(load: Callable[..., None], *files: Any) -> None:
     try:
         load(*files)
     except ssl.SSLError as error:
-        raise ValueError(f"cannot be used: {_words(error.reason) or 'it is not as PEM has it'}") from None
+        raise ValueError(f"cannot be used: {words_of(error.reason) or 'it is not as PEM has it'}") from None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
 
@@ -48,17 +48,6 @@ def _refuse_passphrase() -> NoReturn:
     raise ValueError("cannot be used: its key is under a passphrase")
 
 
-def refusal(error: BaseException | None) -> str | None:
-    """Why no trust came about, without the names that are in a certificate; None for any other error.
-
-    A handshake that was cut off is such another: a server that restarts does that too.
-    """
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return error.verify_message.partition(",")[0].lower()
-    if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return _words(error.reason)
-    return None
-
-
-def _words(reason: str | None) -> str:
+def words_of(reason: str | None) -> str:
+    """OpenSSL's name of an error, such as KEY_VALUES_MISMATCH, as one would say it."""
     return (reason or "").lower().replace("_", " ")

@@ -170,8 +170,10 @@ def server_under_test(kind: Kind) -> Iterator[Server]:
 
 
 @contextmanager
-def private_server(kind: Kind) -> Iterator[Server]:
+def private_server(kind: Kind, *options: str, files: Mapping[str, bytes] | None = None) -> Iterator[Server]:
     """A running server of this kind, gone with its data at the end. Main thread only.
+
+    `files` are laid into its data folder, which is where `options` may name them from.
 
     Until then SIGINT and SIGTERM raise KeyboardInterrupt.
     """
@@ -180,7 +182,9 @@ def private_server(kind: Kind) -> Iterator[Server]:
         template = initialised_data(installation)
         with scratch_folder(installation) as folder:
             shutil.copytree(template, folder / "data")
-            server = _private_server_in(installation, folder)
+            for name, content in (files or {}).items():
+                (folder / "data" / name).write_bytes(content)
+            server = _private_server_in(installation, folder, *options)
             try:
                 server.start()
                 yield server
@@ -260,7 +264,7 @@ def _given_server(text: str) -> Server:
     )
 
 
-def _private_server_in(installation: Installation, folder: Path) -> Server:
+def _private_server_in(installation: Installation, folder: Path, *options: str) -> Server:
     port = free_port()
     accounts = folder / "accounts.sql"
     command = installation.server_command(
@@ -269,6 +273,7 @@ def _private_server_in(installation: Installation, folder: Path) -> Server:
         f"--port={port}",
         *_OPTIONS,
         *_KIND_OPTIONS[installation.kind],
+        *options,
     )
     server = Server(
         kind=installation.kind,
@@ -277,7 +282,7 @@ def _private_server_in(installation: Installation, folder: Path) -> Server:
         port=port,
         admin_user="cupo_admin",
         admin_password=secrets.token_hex(16),
-        migration_user="cupo_migrate",
+        migration_user="cupo_migrations",
         migration_password=secrets.token_hex(16),
         app_user="cupo_app",
         app_password=secrets.token_hex(16),

@@ -75,7 +75,7 @@ def test_accounts_have_their_database_and_no_other(own_server: Server) -> None:
     ):
         migrations.exec_driver_sql("CREATE TABLE t (id INT PRIMARY KEY)")
         app.exec_driver_sql("INSERT INTO t VALUES (1)")
-        assert migrations.exec_driver_sql("SELECT CURRENT_USER()").scalar_one() == "cupo_migrate@%"
+        assert migrations.exec_driver_sql("SELECT CURRENT_USER()").scalar_one() == "cupo_migrations@%"
         assert app.exec_driver_sql("SELECT CURRENT_USER()").scalar_one() == "cupo_app@%"
         # The second matches cupo_test_own where _ stands for any character.
         for elsewhere in ("mysql", "cupo_testXown"):

@@ -11,8 +11,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app import migrations
 from app.dialects import SessionRefused
+from app.embedded import has_root_key
 from app.errors import Contention
-from app.failures import failure_of
+from app.failures import failure_of, tls_refusal
+from app.ops.account import encryption, is_on_this_machine, needless_rights
 from app.quotas.queries import insert_lock_row
 from app.settings import Settings
 from app.tables import device_registration_locks as locks
@@ -61,6 +63,9 @@ def all_checks(engine: Engine, settings: Settings) -> list[Check]:
         _binlog_format,
         _timeouts,
         _grants,
+        _needless_rights,
+        _encryption,
+        _root_key,
         _row_lock,
     )
     return _run(engine, settings, everything)
@@ -95,7 +100,9 @@ def _reason(error: SQLAlchemyError) -> str:
     """The error's number, not its text: that names hosts and accounts, and /readyz answers anybody."""
     original = getattr(error, "orig", None)
     number = original.args[0] if original is not None and original.args else type(error).__name__
-    return f"error {number}" if isinstance(number, int) else str(number)
+    distrust = tls_refusal(original)
+    told = f"error {number}" if isinstance(number, int) else str(number)
+    return f"{told}, TLS: {distrust}" if distrust else told
 
 
 def variables(connection: Connection, *names: str) -> dict[str, str]:
@@ -194,10 +201,52 @@ def _grants(connection: Connection, settings: Settings) -> Iterator[Check]:
                 connection.exec_driver_sql(statement)
             except DBAPIError:
                 missing.append(right)
+                connection.rollback()  # the session that was denied is dropped; the next one goes on
         found = f"no {', '.join(missing)}" if missing else "all"
         yield Check(
             f"grants on {table}", ok=not missing, found=found, wanted="SELECT, INSERT, UPDATE, DELETE"
         )
+
+
+def _needless_rights(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """Whoever takes over the service has them too."""
+    if _is_sqlite(connection):
+        return
+    found = "; ".join(needless_rights(connection))
+    yield Check(
+        "needless rights",
+        ok=not found,
+        found=found or "none",
+        wanted="none (docs/database.md)",
+        is_required=False,
+    )
+
+
+def _encryption(connection: Connection, settings: Settings) -> Iterator[Check]:
+    if _is_sqlite(connection):
+        return
+    is_verified = settings.database_tls_ca_file is not None
+    is_near = is_on_this_machine(settings.url)
+    tls = encryption(connection)
+    yield Check(
+        "encryption",
+        ok=is_verified or is_near,
+        found=f"{tls}, {'verified' if is_verified else 'not verified'}" if tls else "none",
+        wanted="any, on this machine" if is_near else "verified (CUPO_DATABASE_TLS_CA_FILE)",
+        is_required=False,
+    )
+
+
+def _root_key(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """It may do everything, never ends, and the trail does not tell who used it."""
+    is_in_use = has_root_key(settings)
+    yield Check(
+        "root key",
+        ok=not is_in_use,
+        found="in use" if is_in_use else "none",
+        wanted="none (cupo keys create, then CUPO_ROOT_KEY=off)",
+        is_required=False,
+    )
 
 
 def _row_lock(connection: Connection, settings: Settings) -> Iterator[Check]:
