@@ -21,17 +21,23 @@ def folder(settings: Settings) -> Path:
     return path
 
 
+def has_root_key(settings: Settings) -> bool:
+    """Whether a root key lets in: the one that is set, or on the embedded default its own."""
+    if settings.root_key is None:
+        return settings.is_embedded
+    return settings.root_key.get_secret_value() != NO_ROOT_KEY
+
+
 def resolve_root_key(settings: Settings) -> str | None:
     """The root key as set, or None; on the embedded default else its own, made at the first start and kept.
 
     On any other database none is made: each replica's would differ. Raises BadSettings where the embedded
     one cannot be read.
     """
-    if settings.root_key is not None:
-        key = settings.root_key.get_secret_value()
-        return None if key == NO_ROOT_KEY else key
-    if not settings.is_embedded:
+    if not has_root_key(settings):
         return None
+    if settings.root_key is not None:
+        return settings.root_key.get_secret_value()
     path = folder(settings) / KEY_FILE
     try:
         if not path.exists():

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from app.cli import cli
+from app.embedded import resolve_root_key
 from app.settings import BadSettings, Settings, load_settings
 from tests.ports import free_port
 
@@ -161,14 +162,21 @@ def test_a_bad_setting_stops_the_service_with_one_line(folder: Path, command: tu
     assert list(folder.iterdir()) == [], "nothing was made"
 
 
-@pytest.mark.parametrize("command", [SERVE, UVICORN], ids=" ".join)
-def test_another_database_than_the_embedded_one_needs_a_root_key(
-    folder: Path, database_url: str, command: tuple[str, ...]
+def test_there_is_no_root_key_but_the_one_that_is_set_or_the_embedded_default_s(
+    folder: Path, database_url: str
 ) -> None:
-    ended = run(folder, *command, CUPO_DATABASE_URL=database_url)
-    assert ended.returncode == 1
-    assert re.fullmatch(r"cupo: CUPO_ROOT_KEY: must be set [^\n]+\n", ended.stderr)
+    embedded = f"sqlite:///{folder}/cupo.db"
+    for url, root_key, found in (
+        (database_url, None, None),
+        (database_url, "off", None),
+        (database_url, SECRET, SECRET),
+        (embedded, "off", None),
+        (embedded, SECRET, SECRET),
+    ):
+        assert resolve_root_key(load_settings(database_url=url, root_key=root_key)) == found
     assert list(folder.iterdir()) == []
+    made = resolve_root_key(load_settings(database_url=embedded))
+    assert made == (folder / "root_key").read_text().strip()
 
 
 @pytest.mark.parametrize("command", ["serve", "migrate", "doctor", "openapi"])
