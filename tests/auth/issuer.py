@@ -44,7 +44,7 @@ class SigningKey:
 
     def token(self, *, header: Any = None, **claims: Any) -> str:
         """A good token, `claims` and `header` on top; a claim that is None is left out."""
-        good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "42", "exp": int(time.time()) + 600}
+        good = {"iss": ISSUER, "aud": AUDIENCE, "sub": "42", "exp": int(time.time()) + 86_400}
         payload = {name: value for name, value in (good | claims).items() if value is not None}
         head = {"alg": self.algorithm, "kid": self.kid, "typ": "JWT"} | (header or {})
         return self.token_of(json.dumps(head).encode(), json.dumps(payload).encode())
