@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 import uvicorn
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from uvicorn.config import LOGGING_CONFIG
 
 from app import migrations
@@ -150,7 +150,7 @@ def doctor(
 
 def _table(checks: list[Check]) -> Table:
     marks = {"ok": "[green]ok[/]", "warn": "[bold yellow]WARN[/]", "fail": "[bold red]FAIL[/]"}
-    table = Table("", "check", "found", "wanted")
+    table = Table("", Column("check", no_wrap=True), "found", "wanted")
     for check in checks:
         table.add_row(marks[check.status], check.name, check.found, check.wanted)
     return table
