@@ -121,7 +121,9 @@ class Settings(BaseSettings):
         default=None,
         description="Where the keys of user tokens are published, as a JWK Set: an https address.",
     )
-    jwks_file: JwksFile | None = Field(default=None, description="A file with such a set, in place of it.")
+    jwks_file: JwksFile | None = Field(
+        default=None, description="A file with such a set, read again every 5 minutes."
+    )
     jwt_hs256_secret: Hs256Secret | None = Field(
         default=None,
         description="One secret of at least 32 bytes for who makes user tokens and Cupo, in place of a set.",
@@ -225,6 +227,8 @@ def _complaint(error: Any) -> str:
     name = str(error["loc"][0])
     reason = error["msg"].removeprefix("Value error, ")
     field = Settings.model_fields.get(name)
-    is_shown = error["input"] is not None and not (field and "SecretStr" in str(field.annotation))
+    is_secret = field is not None and "SecretStr" in str(field.annotation)
+    # The @: an address may have a password in it.
+    is_shown = error["input"] is not None and not is_secret and "@" not in str(error["input"])
     shown = f" (given: {error['input']!r})" if is_shown else ""
     return f"{PREFIX}{name.upper()}: {reason}{shown}"

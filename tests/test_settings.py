@@ -27,14 +27,21 @@ def settings_table() -> str:
     rows = ["| setting | default | values | what it is |", "| --- | --- | --- | --- |"]
     for name, field in Settings.model_fields.items():
         default = field.default.get_secret_value() if isinstance(field.default, SecretStr) else field.default
-        shown = (
-            "unset" if default is None else f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
-        )
-        rows.append(f"| `CUPO_{name.upper()}` | {shown} | {_values(field)} | {field.description} |")
+        rows.append(f"| `CUPO_{name.upper()}` | {_shown(default)} | {_values(field)} | {field.description} |")
     return "\n".join(rows)
 
 
+def _shown(default: Any) -> str:
+    if default is None:
+        return "unset"
+    if isinstance(default, bool):
+        return f"`{default}`".lower()
+    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+
+
 def _values(field: Any) -> str:
+    if field.annotation is bool:
+        return "`true`, `false`"
     choices = get_args(field.annotation)
     if choices and all(isinstance(choice, str) for choice in choices):
         return ", ".join(f"`{choice}`" for choice in choices)
