@@ -19,6 +19,7 @@ from rich.table import Column, Table
 from uvicorn.config import LOGGING_CONFIG
 
 from app import migrations
+from app.access_log import WithoutValues
 from app.auth.user_tokens import user_tokens
 from app.console import fail, settings_or_fail
 from app.db import Database, make_engine
@@ -112,7 +113,13 @@ def _greet(settings: Settings, key: str | None) -> None:
 
 def _log_config() -> dict[str, Any]:
     logger = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    return {**LOGGING_CONFIG, "loggers": {**LOGGING_CONFIG["loggers"], "app": logger}}
+    access = {**LOGGING_CONFIG["handlers"]["access"], "filters": ["without_values"]}
+    return {
+        **LOGGING_CONFIG,
+        "filters": {"without_values": {"()": WithoutValues}},
+        "handlers": {**LOGGING_CONFIG["handlers"], "access": access},
+        "loggers": {**LOGGING_CONFIG["loggers"], "app": logger},
+    }
 
 
 @cli.command()

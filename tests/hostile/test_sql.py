@@ -49,7 +49,7 @@ def formatted(node: ast.AST) -> tuple[str, set[str]] | None:
     """The fixed text of a string that is put together, and what is put into it; None for any other node."""
     match node:
         case ast.JoinedStr(values=parts):
-            fixed = "".join(part.value for part in parts if isinstance(part, ast.Constant))
+            fixed = "".join(str(part.value) for part in parts if isinstance(part, ast.Constant))
             return fixed, {ast.unparse(part.value) for part in parts if isinstance(part, ast.FormattedValue)}
         case ast.BinOp(left=left, op=ast.Mod() | ast.Add(), right=right):
             text = [one for one in (left, right) if isinstance(one, ast.Constant | ast.JoinedStr)]
@@ -162,7 +162,7 @@ def test_what_looks_like_sql_in_the_place_of_an_id_or_a_parameter_is_refused(
             api.post("/v1/users/1/devices", json={"on_limit": injection}),
             api.post("/v1/users/1/devices/a/transfer", json={"to_user_id": injection}),
             api.put("/v1/users/1/quota", json={"limit": injection}),
-            api.patch("/v1/users/1/devices/a", json={}, headers={"If-Match": injection.encode()}),
+            api.patch("/v1/users/1/devices/a", json={}, headers=[(b"If-Match", injection.encode())]),
         ):
             assert answer.status_code in {404, 422}, answer.request
             assert answer.elapsed.total_seconds() < 4, "it slept"
