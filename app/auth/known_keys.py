@@ -88,9 +88,10 @@ class KnownKeys:
         self._refused.add(key_id)
 
     async def close(self) -> None:
-        """Let the writing that is under way end."""
-        if self._noting is not None:
-            await asyncio.wait([self._noting])
+        """Let what is under way end: it has a connection."""
+        under_way = {*self._lookups.values(), *([self._noting] if self._noting else [])}
+        if under_way:
+            await asyncio.wait(under_way)
 
     async def _look_up(self, key_id: str) -> KnownKey | None:
         lookup = self._lookups.get(key_id) or self._join_next_lookup(key_id)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from statistics import median
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -60,7 +61,7 @@ def signers() -> list[SigningKey]:
 
 
 @pytest.fixture
-def settings_of_tokens(signers: list[SigningKey], folder: Path) -> dict[str, object]:
+def settings_of_tokens(signers: list[SigningKey], folder: Path) -> dict[str, Any]:
     (folder / "keys.json").write_bytes(key_set(*signers))
     return {"jwks_file": folder / "keys.json", "jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
 
@@ -86,7 +87,7 @@ def credentials(auditor: Engine, new_user: NewUser, signers: list[SigningKey]) -
 
 
 @pytest.fixture
-def unchecked(database_url: str, folder: Path, settings_of_tokens: dict[str, object]) -> Iterator[Service]:
+def unchecked(database_url: str, folder: Path, settings_of_tokens: dict[str, Any]) -> Iterator[Service]:
     settings = settings_of_tokens | {"default_device_limit": 10_000}
     with running_service(database_url, folder, application="tests.auth.unchecked:app", **settings) as running:
         yield running
@@ -124,7 +125,7 @@ def test_authentication_adds_at_most_a_tenth_to_the_median_of_a_registration(
 def test_authentication_adds_no_statement_to_a_registration(
     database_url: str,
     folder: Path,
-    settings_of_tokens: dict[str, object],
+    settings_of_tokens: dict[str, Any],
     credentials: Credentials,
 ) -> None:
     with (
