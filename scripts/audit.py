@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 # One package first: without a network, or on one that swallows packets, this is all that is waited for.
-PROBE_SECONDS = 8
+PROBE_SECONDS = 5
 AUDIT_SECONDS = 180
 CONNECT_SECONDS = 3
 
