@@ -165,6 +165,9 @@ _ALWAYS: tuple[AppError, ...] = (
     errors.InvalidRequest(
         [{"detail": "String should have at most 100 characters", "location": "body", "pointer": "#/name"}]
     ),
+    errors.MalformedRequest("There must be one Host."),
+    errors.RequestTimeout("body", 20),
+    errors.HeadTooLarge(16_384, 100),
     errors.InternalError(),
     errors.Contention(),
     errors.Overloaded(),

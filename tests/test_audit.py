@@ -1,4 +1,4 @@
-"""`scripts/audit.py` with a stand-in for pip-audit: what it finds stops the check, and no network does not."""
+"""`scripts/audit.py` with a stand-in for pip-audit: a finding stops the check, and no network does not."""
 
 import json
 import os

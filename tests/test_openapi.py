@@ -15,7 +15,7 @@ from tests.json_schema import Document, faults, resolve
 from tests.single_calls import NewUser, register
 
 PROBLEM = "application/problem+json"
-OF_EVERY_CALL = {"401", "403", "413", "422", "500", "503"}
+OF_EVERY_CALL = {"400", "401", "403", "408", "413", "422", "431", "500", "503"}
 OF_A_BODY = {"400", "415"}
 # All that is answered beside problems.
 ANSWERED = (
