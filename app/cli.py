@@ -99,7 +99,8 @@ def _greet(settings: Settings, key: str | None) -> None:
     address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
     typer.echo(f"API explorer  {address}/docs")
     if key is None:
-        typer.echo("Root key      none; `cupo keys create` makes a key of less power")
+        typer.echo("Root key      none: API keys and user tokens alone are let in;")
+        typer.echo("              `cupo keys create` makes a key")
         return
     shown = key if settings.root_key is None else "$CUPO_ROOT_KEY"
     body = shlex.quote(json.dumps({"device_id": "phone-1", "name": "My phone"}))

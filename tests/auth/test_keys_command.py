@@ -42,7 +42,7 @@ def embedded(folder: Path) -> str:
 def test_the_first_key_needs_no_root_key(database_url: str, folder: Path) -> None:
     with running_service(database_url, folder, root_key="off") as service:
         said = service.log.read_text()
-        assert "Root key      none; `cupo keys create`" in said
+        assert "Root key      none: API keys and user tokens alone are let in" in said
         problem_of(httpx.get(f"{service.url}/v1/users/77/devices"), 401, "unauthenticated")
         with Key("", "off").client(service) as client:
             problem_of(client.get("/v1/users/77/devices"), 401, "unauthenticated")
