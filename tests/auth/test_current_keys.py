@@ -49,7 +49,7 @@ def run(story: Callable[..., Coroutine[Any, Any, None]]) -> None:
 
 async def asked(publisher: Publisher) -> None:
     """Once more, and the request is there."""
-    await asyncio.to_thread(publisher.has_been_asked.acquire)
+    assert await asyncio.to_thread(publisher.has_been_asked.acquire, timeout=PATIENCE_SECONDS)
 
 
 def test_a_new_key_is_fetched_when_it_is_first_met_and_no_token_of_the_old_one_fetches_any() -> None:
