@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from typing_extensions import TypedDict
 
@@ -76,6 +77,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(AppError, _answer_app_error)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     app.add_exception_handler(HTTPException, _answer_framework_error)
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
     app.add_exception_handler(Exception, _answer_bug)
 
 
@@ -114,12 +116,19 @@ async def _answer_framework_error(request: Request, error: Exception) -> Problem
     assert isinstance(error, HTTPException)  # noqa: S101 - it was registered for this type
     if isinstance(error.__cause__, AppError):  # FastAPI wraps whatever ended the reading of a body
         return answer(request, error.__cause__)
+    if isinstance(error.__cause__, ClientDisconnect):
+        return await _answer_nobody(request, error.__cause__)
     if error.status_code == errors.NotFound.status:
         return answer(request, errors.NotFound())
     if error.status_code == errors.MethodNotAllowed.status:
         return answer(request, errors.MethodNotAllowed(request.method, _allowed_methods(request)))
     log.error("The framework raised an error that has no problem of its own", exc_info=error)
     return answer(request, errors.InternalError())
+
+
+async def _answer_nobody(request: Request, _: Exception) -> ProblemResponse:
+    """The client has left before its body was there, which is no fault that the log should have."""
+    return answer(request, errors.MalformedRequest("The body ended before its end."))
 
 
 def _allowed_methods(request: Request) -> str:

@@ -91,11 +91,16 @@ def test_of_a_proxys_list_of_clients_only_what_the_proxy_has_seen_is_believed(
     database_url: str, folder: Path
 ) -> None:
     """The last address that is no proxy's; whatever stands before it is the client's own tale."""
-    with running_service(database_url, folder, trusted_proxies=f"{LOOPBACK},10.0.0.0/8") as service:
+    command = ("app", "serve", "--access-log")
+    with running_service(
+        database_url, folder, command=command, trusted_proxies=f"{LOOPBACK},10.0.0.0/8"
+    ) as service:
         chain = b"X-Forwarded-For: 198.51.100.7, 203.0.113.9, 10.1.2.3"
         assert raw.send(service, raw.request("GET", "/livez", chain, b"X: a\x00b")).status == 400
         assert raw.send(service, raw.request("GET", "/livez", chain)).status == 200
-        assert "198.51.100.7" not in service.log.read_text()
+        log = service.log.read_text()
+    assert log.count('203.0.113.9:0 - "GET') == 2
+    assert "198.51.100.7" not in log
 
 
 def test_a_fault_of_the_service_is_a_500_with_the_headers_of_all(
@@ -192,3 +197,16 @@ def test_a_page_of_another_origin_than_those_listed_may_not(behind_proxy: Servic
             headers={"Origin": origin, "Access-Control-Request-Method": "PUT"},
         )
         assert not any(name.startswith("access-control-") for name in answer.headers)
+
+
+def test_every_origin_can_be_listed_and_every_process_has_the_same_bounds(
+    database_url: str, folder: Path
+) -> None:
+    with running_service(database_url, folder, cors_origins="*", workers=2) as service:
+        answer = httpx.get(f"{service.url}/livez", headers={"Origin": "https://any.example"})
+        assert answer.headers["access-control-allow-origin"] == "*"
+        assert "access-control-allow-credentials" not in answer.headers
+        # Each of several processes has the same bounds.
+        for _ in range(20):
+            refused = raw.send(service, b"GET /livez HTTP/1.1\r\n\r\n")
+            assert (refused.status, refused.json()["code"]) == (400, "malformed_request")

@@ -11,16 +11,17 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Engine, create_engine, text
 
 from tests import raw
 from tests.hostile.conftest import BODY_SECONDS, HEAD_SECONDS, MOST_CONNECTIONS
-from tests.problems import assert_problem
+from tests.problems import assert_problem, refused_quietly
 from tests.services import ROOT_KEY, Service, running_service
 
 JSON = b"Content-Type: application/json"
 LIVE = b"GET /livez HTTP/1.1\r\nHost: a\r\n"
 BODY = raw.request("POST", "/v1/users/77/devices", JSON, b"Content-Length: 1000")
+NO_BODY = raw.request("DELETE", "/v1/users/77/devices", b"Content-Length: 1000")
 CHUNKED = raw.request("POST", "/v1/users/77/devices", JSON, b"Transfer-Encoding: chunked")
 # Of a machine that has other things to do; far below what a trickle could take without an end.
 SLACK_SECONDS = 4.0
@@ -71,6 +72,17 @@ def test_who_asks_nothing_is_sent_away_without_an_answer(bounded: Service, more:
     with raw.connected(bounded) as connection:
         assert trickle(connection, more) < HEAD_SECONDS + SLACK_SECONDS
         assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize("sent", [LIVE, BODY + b"{", NO_BODY + b"{", CHUNKED + b"5\r\n{"])
+def test_a_client_that_leaves_within_its_request_is_no_fault_of_the_service(
+    bounded: Service, auditor: Engine, sent: bytes
+) -> None:
+    with refused_quietly(bounded, auditor):
+        for _ in range(3):
+            with raw.connected(bounded) as connection:
+                connection.sendall(sent)
+        assert raw.send(bounded, LIVE + b"\r\n").status == 200
 
 
 def test_a_body_that_trickles_after_its_answer_is_cut_off_too(bounded: Service) -> None:
