@@ -60,7 +60,9 @@ def test_the_documented_accounts_migrate_check_and_serve_and_no_more(server: Ser
         run_as_admin(server, *ours)
         url = server.url("cupo", "cupo", "a-password-of-your-own")
         owner = server.url("cupo", "cupo_migrate", "another-password-of-your-own")
-        migrate(load_settings(database_url=url, migration_database_url=owner))
+        both = load_settings(database_url=url, migration_database_url=owner)
+        for revision in (None, "base", None):
+            migrate(both, revision)
         checks = checks_of(url)
         assert [check for check in checks.values() if not check.ok] == []
         assert checks["needless rights"].found == "none"
@@ -134,7 +136,7 @@ def test_a_right_that_is_taken_away_costs_503_and_the_log_names_it_until_it_is_b
     server: Server, own: str, folder: Path
 ) -> None:
     on = f"ON `cupo\\_test\\_account`.* {{}} '{server.app_user}'@'%'"
-    with running_service(own, folder) as service:
+    with running_service(own, folder, database_pool_size=1) as service:
         assert one_by_one(service, [register(1, "before")])[0].status_code == 201
         for number, (right, error) in enumerate((("INSERT", "1142"), ("ALL", "1044"))):
             run_as_admin(server, f"REVOKE {right} {on.format('FROM')}")
