@@ -108,7 +108,7 @@ def test_each_call_lists_every_status_that_it_can_answer(
 ) -> None:
     (found,) = (one for _, _, one in operations(document) if one["operationId"] == operation_id)
     assert set(found["responses"]) == own | OF_EVERY_CALL
-    of_users = [{"UserToken": []}] if ACCESS[operation_id].own_user else []
+    of_users: list[dict[str, list[str]]] = [{"UserToken": []}] if ACCESS[operation_id].own_user else []
     assert found["security"] == [{"HTTPBearer": []}, *of_users]
     assert found["summary"]
     assert found["tags"]
