@@ -2,6 +2,7 @@
 
 import json
 import logging.config
+import resource
 import shlex
 import signal
 import socket
@@ -65,6 +66,7 @@ def serve(
     except (migrations.MigrationFailed, BadSettings) as reason:
         fail(reason)
     _require_free_port(settings)
+    _allow_files_for(settings.max_connections)
     _greet(settings, key)
     bounds = Bounds(settings.max_connections, settings.head_timeout_seconds, settings.body_timeout_seconds)
     uvicorn.run(
@@ -82,6 +84,15 @@ def serve(
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         log_config=_log_config(),
     )
+
+
+def _allow_files_for(connections: int) -> None:
+    """Often 1,024 are allowed: clients would take them from the database, whose connections are files too."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + 1024  # to be refused takes a connection as well
+    if allowed < wanted:
+        reachable = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, most))
 
 
 def _require_free_port(settings: Settings) -> None:

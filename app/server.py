@@ -108,7 +108,8 @@ class BoundedProtocol(HttpToolsProtocol):
         The parser would take its body for that protocol, and what comes after it for a request. Java's own
         client asks for HTTP/2 with each call.
         """
-        lines = [b"%s %s HTTP/1.1" % (self.parser.get_method(), self.url)]
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version)]
         lines += [name + b": " + value for name, value in self.headers if name != b"upgrade"]
         self.parser = HttpRequestParser(self)
         return b"\r\n".join([*lines, b"", b""])
@@ -214,7 +215,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Have the application answer with `error`, after the calls before this one, and close."""
         self._is_refused = True
         self._all_is_here()
-        log.info("Refused a request of %s: %s", self.client, error.code)
+        log.info("Refused what %s sent: %s", self.client and self.client[0], error.code)
         if self._arriving != "body":
             self._refuse_what_is_no_call(error)
         elif self.cycle.response_started:

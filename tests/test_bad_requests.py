@@ -202,6 +202,8 @@ CREDENTIALS = [
 def test_a_call_without_the_key_is_401_whatever_else_is_wrong_with_it(
     service: Service, credentials: bytes
 ) -> None:
+    is_one = credentials.startswith(b"Bearer ") and credentials != b"Bearer "
+    challenge = 'Bearer realm="cupo"' + (', error="invalid_token"' if is_one else "")  # RFC 6750, section 3.1
     for method, path, header, body in (
         ("GET", PATH, JSON, b""),
         ("GET", "/v1/users/0/quota", JSON, b""),
@@ -214,7 +216,7 @@ def test_a_call_without_the_key_is_401_whatever_else_is_wrong_with_it(
         authorization = b"Authorization: " + credentials
         answer = raw.send(service, raw.request(method, path, header, authorization, body=body, key=None))
         assert_problem(answer, 401, "unauthenticated")
-        assert answer.headers["www-authenticate"] == 'Bearer realm="cupo"'
+        assert answer.headers["www-authenticate"] == challenge
 
 
 def test_no_key_at_all_is_401(service: Service) -> None:

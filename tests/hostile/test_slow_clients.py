@@ -1,5 +1,6 @@
 """Clients that take long, hold connections or send without end: cut off, in bounded time and memory."""
 
+import resource
 import select
 import socket
 import threading
@@ -170,6 +171,23 @@ def test_a_flood_of_connections_is_bounded_also_where_nobody_reads_the_refusals(
                     continue
             reset.append(connection)
     assert len(reset) >= 3 * MOST_CONNECTIONS - 1
+
+
+def test_many_connections_are_served_also_where_a_login_allows_few_files(
+    database_url: str, folder: Path
+) -> None:
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as opened:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (128, most))
+        try:
+            service = opened.enter_context(running_service(database_url, folder))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+        connections = [opened.enter_context(raw.connected(service)) for _ in range(300)]
+        for connection in connections:
+            connection.sendall(LIVE + b"\r\n")
+        assert {raw.answer_to(LIVE, connection).status for connection in connections} == {200}
+        assert raw.send(service, raw.request("GET", "/readyz")).status == 200
 
 
 @pytest.fixture
