@@ -215,5 +215,8 @@ def import_devices(
 @cli.command()
 def openapi() -> None:
     """Print the OpenAPI document, for generating clients without a running service."""
-    app = create_app(settings_or_fail(root_key="the document does not depend on it"))
+    try:
+        app = create_app(settings_or_fail(root_key="the document does not depend on it"))
+    except BadSettings as reason:
+        fail(reason)
     typer.echo(json.dumps(app.openapi(), indent=2))

@@ -22,6 +22,7 @@ from app.auth.key_sources import read_url
 from app.auth.user_tokens import user_tokens
 from app.settings import BadSettings, load_settings
 from tests.auth.issuer import AUDIENCE, ISSUER, SigningKey, key_set, published
+from tests.test_settings import SERVE, UVICORN, run
 
 KEY = SigningKey()
 MEANT = {"jwt_issuer": ISSUER, "jwt_audience": AUDIENCE}
@@ -167,3 +168,15 @@ def test_an_address_is_not_asked_before_the_service_runs() -> None:
     with published(b"") as publisher:
         assert user_tokens(load_settings(jwks_url=publisher.url, **MEANT)) is not None
         assert publisher.asked == 0
+
+
+@pytest.mark.parametrize("command", [SERVE, UVICORN, ("app", "openapi")], ids=" ".join)
+def test_every_command_that_makes_the_service_says_so_in_one_line(
+    folder: Path, command: tuple[str, ...]
+) -> None:
+    issuer, audience = MEANT.values()
+    ended = run(
+        folder, *command, CUPO_JWKS_FILE="none.json", CUPO_JWT_ISSUER=issuer, CUPO_JWT_AUDIENCE=audience
+    )
+    assert ended.returncode == 1
+    assert ended.stderr == "cupo: CUPO_JWKS_FILE: none.json: No such file or directory\n"
