@@ -2,6 +2,7 @@
 
 import base64
 import json
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,9 @@ from sqlalchemy import Engine
 
 from tests import raw
 from tests.auth.bad_tokens import ALL, EC, NOW, STRANGER
-from tests.auth.issuer import AUDIENCE, ISSUER, Publisher
+from tests.auth.issuer import AUDIENCE, ISSUER, Publisher, SigningKey, key_set, published
 from tests.problems import assert_problem, refused_quietly
-from tests.services import ROOT_KEY, Service, running_service
+from tests.services import PATIENT, ROOT_KEY, Service, running_service
 
 GOOD = EC.token()
 LET_IN = f"Authorization: Bearer {GOOD}".encode()
@@ -123,16 +124,33 @@ def test_no_address_in_a_token_is_called(token_service: Service, publisher: Publ
 
 
 def test_a_service_that_never_had_keys_says_so_and_keys_work_on(database_url: str, folder: Path) -> None:
-    with running_service(
-        database_url,
-        folder,
-        jwks_url="http://127.0.0.1:9/jwks.json",
-        jwt_issuer=ISSUER,
-        jwt_audience=AUDIENCE,
-    ) as service:
+    with _taking_tokens(database_url, folder, "http://127.0.0.1:9/jwks.json") as service:
         answer = ask(service, LET_IN)
         assert_problem(answer, 503, "token_keys_unavailable")
         assert answer.headers["retry-after"] == "30"
         assert ask(service, b"Authorization: Bearer " + ROOT_KEY.encode()).status == 200
         assert "127.0.0.1:9/jwks.json: " in service.log.read_text()
         assert "Traceback" not in service.log.read_text()
+
+
+def test_keys_change_while_the_service_runs_and_its_issuer_goes_away(database_url: str, folder: Path) -> None:
+    old, new = SigningKey("RS256"), SigningKey("RS256")
+    with published(key_set(old)) as publisher, _taking_tokens(database_url, folder, publisher.url) as service:
+
+        def status(key: SigningKey) -> int:
+            return ask(service, b"Authorization: Bearer " + key.token().encode()).status
+
+        assert status(old) == 200
+        publisher.document = key_set(old, new)
+        assert [status(new), status(new), status(old)] == [200] * 3
+        assert publisher.asked == 2
+        assert [status(SigningKey("RS256")) for _ in range(3)] == [401] * 3
+        assert publisher.asked == 2
+        publisher.status = 500
+        assert [status(new), status(old), status(SigningKey("RS256"))] == [200, 200, 401]
+
+
+def _taking_tokens(database_url: str, folder: Path, jwks_url: str) -> AbstractContextManager[Service]:
+    return running_service(
+        database_url, folder, jwks_url=jwks_url, jwt_issuer=ISSUER, jwt_audience=AUDIENCE, **PATIENT
+    )

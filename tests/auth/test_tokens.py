@@ -33,7 +33,8 @@ def test_a_good_token_names_its_user(key: SigningKey) -> None:
         EC.token(nbf=NOW, iat=NOW),
         EC.token(header={"typ": "at+jwt"}),
         EC.token(header={"typ": "application/AT+JWT"}),
-        EC.token(header={"jku": "https://evil.test/", "x5u": "https://evil.test/", "jwk": STRANGER.jwk()}),
+        EC.token(header={"jku": "https://evil.test/", "x5u": "https://evil.test/", "x5c": ["MII="]}),
+        EC.token(header={"jwk": STRANGER.jwk()}),
     ],
 )
 def test_what_a_good_token_may_have(token: str) -> None:
