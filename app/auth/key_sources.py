@@ -4,6 +4,7 @@ import ssl
 from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from socket import SHUT_RDWR, socket
 from threading import Timer
@@ -47,7 +48,7 @@ def key_source(settings: Settings) -> tuple[str, ReadKeys] | None:
 def _keys(place: str, read: Callable[[], bytes]) -> KeySet:
     try:
         return parse_key_set(read(), ASYMMETRIC)
-    except (OSError, HTTPError, ValueError) as error:
+    except (OSError, HTTPError, HTTPException, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise Unreadable(f"{place}: {reason or error or type(error).__name__}") from None
 
@@ -66,7 +67,7 @@ def _bounded(document: bytes) -> bytes:
 def read_url(url: str, within_seconds: float = READ_SECONDS) -> bytes:
     """What is published at `url`. Follows no redirect, which could lead anywhere, and decompresses nothing.
 
-    Raises OSError, HTTPError, ValueError.
+    Raises OSError, ValueError, urllib3's HTTPError, http.client's HTTPException.
     """
     address = parse_url(url)
     connection = _connection(address, within_seconds)

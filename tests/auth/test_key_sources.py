@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from urllib3.exceptions import HTTPError
 
 from app.auth.jwks import parse_key_set
-from app.auth.key_sources import read_url
+from app.auth.key_sources import Unreadable, key_source, read_url
 from app.auth.user_tokens import user_tokens
 from app.settings import BadSettings, load_settings
 from tests.auth.issuer import AUDIENCE, ISSUER, SigningKey, key_set, published
@@ -63,7 +63,7 @@ def test_a_document_that_ends_early_is_none() -> None:
 
 @contextmanager
 def dripping(beginning: bytes, drop: bytes) -> Iterator[str]:
-    """A server that never ends: it sends a byte well within any time-out of a single read."""
+    """A server that sends a drop again and again, well within any time-out of a single read; or never."""
     ended = threading.Event()
 
     def serve() -> None:
@@ -72,7 +72,7 @@ def dripping(beginning: bytes, drop: bytes) -> Iterator[str]:
             connection.recv(65_536)
             try:
                 connection.sendall(beginning)
-                while not ended.wait(0.02):
+                while drop and not ended.wait(0.02):
                     connection.sendall(drop)
             except OSError:
                 return
@@ -93,9 +93,8 @@ def dripping(beginning: bytes, drop: bytes) -> Iterator[str]:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" "),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
         (b"HTTP/1.1 200 OK\r\nX-Slow: ", b"x"),
-        (b"", b""),
     ],
-    ids=["body", "chunks", "header", "silence"],
+    ids=["body", "chunks", "header"],
 )
 def test_a_server_that_drips_is_cut_off(beginning: bytes, drop: bytes) -> None:
     with dripping(beginning, drop) as url:
@@ -103,6 +102,29 @@ def test_a_server_that_drips_is_cut_off(beginning: bytes, drop: bytes) -> None:
         with pytest.raises((OSError, HTTPError, ValueError)):
             parse_key_set(read_url(url, within_seconds=0.3))
         assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"SSH-2.0-OpenSSH_9.9\r\n",
+        b"HTTP/1.1 yes\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"x" * 100_000,
+        b"HTTP/1.1 200 OK\r\n" + b"X: x\r\n" * 1_000,
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nmany\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n{",
+        b"\x16\x03\x01\x00\xff" * 100,
+    ],
+    ids=lambda answer: repr(answer[:40]),
+)
+def test_whatever_answers_the_reading_fails_and_nothing_else_does(answer: bytes) -> None:
+    with dripping(answer, b"") as url:
+        source = key_source(load_settings(jwks_url=url, **MEANT))
+        assert source is not None
+        with pytest.raises(Unreadable, match=url):
+            source[1]()
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
