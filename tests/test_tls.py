@@ -21,6 +21,7 @@ from app.migrations import MigrationFailed, migrate
 from app.ops.account import encryption, is_on_this_machine
 from app.ops.checks import all_checks, cheap_checks
 from app.settings import BadSettings, Settings, load_settings
+from app.tls import verified_tls
 from tests.callers import one_by_one, register
 from tests.certificates import Authority, Issued, encrypted
 from tests.databases import migrated_database
@@ -255,6 +256,10 @@ def test_a_server_elsewhere_that_is_not_verified_is_a_warning(
 def test_a_loopback_address_is_on_this_machine(host: str, near: bool) -> None:
     assert is_on_this_machine(make_url(f"mysql+pymysql://u:p@{host}:3306/d")) == near
     assert is_on_this_machine(make_url("mysql+pymysql://u:p@db/d?unix_socket=/run/mysqld.sock"))
+
+
+def test_nothing_older_than_tls_1_2_is_spoken(home: Home) -> None:
+    assert verified_tls(home.ca, None, None).minimum_version == ssl.TLSVersion.TLSv1_2
 
 
 def test_connections_of_one_engine_share_a_context(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
