@@ -116,6 +116,7 @@ class CurrentKeys:
     async def kept_fresh(self) -> AsyncIterator[None]:
         """Meanwhile the set is read again and again."""
         loop = asyncio.create_task(self._keep_fresh())
+        loop.add_done_callback(_tell_of_a_fault)
         try:
             yield
         finally:
@@ -129,6 +130,12 @@ class CurrentKeys:
         while True:
             could = await self.refresh()
             await asyncio.sleep(self._refresh_seconds if could else self._retry_seconds)
+
+
+def _tell_of_a_fault(loop: asyncio.Task[None]) -> None:
+    """Else nobody would hear of it before the keys are four hours old."""
+    if not loop.cancelled() and loop.exception() is not None:
+        log.error("The keys for user tokens are read no more, by a fault", exc_info=loop.exception())
 
 
 class UserTokens:

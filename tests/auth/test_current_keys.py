@@ -257,3 +257,17 @@ def test_a_reading_that_does_not_end_is_given_up() -> None:
             may_end.set()
 
     asyncio.run(story())
+
+
+def test_a_fault_in_reading_is_told_when_it_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> KeySet:
+        raise LookupError("a fault")
+
+    async def story() -> None:
+        told = asyncio.Event()
+        monkeypatch.setattr("app.auth.user_tokens.log.error", lambda *_, **__: told.set())
+        with pytest.raises(LookupError, match="a fault"):
+            async with CurrentKeys(read).kept_fresh(), asyncio.timeout(PATIENCE_SECONDS):
+                await told.wait()
+
+    asyncio.run(story())
