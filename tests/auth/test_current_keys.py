@@ -269,5 +269,6 @@ def test_a_fault_in_reading_is_told_when_it_happens(monkeypatch: pytest.MonkeyPa
         with pytest.raises(LookupError, match="a fault"):
             async with CurrentKeys(read).kept_fresh(), asyncio.timeout(PATIENCE_SECONDS):
                 await told.wait()
+        assert told.is_set()
 
     asyncio.run(story())
