@@ -27,6 +27,7 @@ NO_BODY = raw.request("DELETE", "/v1/users/77/devices", b"Content-Length: 1000")
 CHUNKED = raw.request("POST", "/v1/users/77/devices", JSON, b"Transfer-Encoding: chunked")
 # Of a machine that has other things to do; far below what a trickle could take without an end.
 SLACK_SECONDS = 4.0
+KEEP_ALIVE_SECONDS = 5  # uvicorn's
 TRICKLE_SECONDS = 0.05
 FLOOD_BYTES = 64 * 2**20
 MOST_GROWTH_KIB = 16 * 2**10
@@ -73,6 +74,14 @@ def test_a_request_that_does_not_come_to_its_end_is_408(bounded: Service, name: 
 def test_who_asks_nothing_is_sent_away_without_an_answer(bounded: Service, more: bytes) -> None:
     with raw.connected(bounded) as connection:
         assert trickle(connection, more) < HEAD_SECONDS + SLACK_SECONDS
+        assert connection.recv(1) == b""
+
+
+def test_empty_lines_keep_no_idle_connection_open(bounded: Service) -> None:
+    with raw.connected(bounded) as connection:
+        connection.sendall(LIVE + b"\r\n")
+        assert raw.answer_to(LIVE, connection).status == 200
+        assert trickle(connection, b"\r\n") < KEEP_ALIVE_SECONDS + SLACK_SECONDS
         assert connection.recv(1) == b""
 
 
