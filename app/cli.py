@@ -2,30 +2,37 @@
 
 import json
 import logging.config
+import resource
 import shlex
 import signal
 import socket
 import sys
 import threading
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 import uvicorn
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from uvicorn.config import LOGGING_CONFIG
 
 from app import migrations
+from app.access_log import WithoutValues
+from app.auth.user_tokens import user_tokens
+from app.console import fail, settings_or_fail
 from app.db import Database, make_engine
 from app.embedded import resolve_root_key
 from app.imports.command import import_file
 from app.imports.run import Import
 from app.imports.service import OverLimit
+from app.keys.command import keys
 from app.main import create_app
-from app.ops.checks import all_checks
-from app.settings import BadSettings, Settings, load_settings
+from app.ops.checks import Check, all_checks, all_hold
+from app.server import BoundedProtocol, Bounds
+from app.settings import BadSettings, Settings
 from app.worker import run_until
 
 SHUTDOWN_SECONDS = 15
@@ -36,23 +43,11 @@ cli = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+cli.add_typer(keys)
 
 
 def main() -> None:
     cli()
-
-
-def _fail(message: object) -> NoReturn:
-    for line in str(message).splitlines():
-        typer.echo(f"cupo: {line}", err=True)
-    sys.exit(1)
-
-
-def _settings(**overrides: Any) -> Settings:
-    try:
-        return load_settings(**{name: value for name, value in overrides.items() if value is not None})
-    except BadSettings as bad:
-        _fail(bad)
 
 
 @cli.command()
@@ -63,27 +58,41 @@ def serve(
     access_log: Annotated[bool, typer.Option(help="Print a line for each call.")] = False,
 ) -> None:
     """Serve the API until Ctrl-C or SIGTERM; calls in flight are finished first."""
-    settings = _settings(host=host, port=port, workers=workers)
+    settings = settings_or_fail(host=host, port=port, workers=workers)
     try:
         key = resolve_root_key(settings)
+        user_tokens(settings)  # its keys may be no good, which each process would find out anew
         migrations.migrate_embedded(settings)
     except (migrations.MigrationFailed, BadSettings) as reason:
-        _fail(reason)
+        fail(reason)
     _require_free_port(settings)
+    _allow_files_for(settings.max_connections)
     _greet(settings, key)
+    bounds = Bounds(settings.max_connections, settings.head_timeout_seconds, settings.body_timeout_seconds)
     uvicorn.run(
         "app.main:app",
         host=settings.host,
         port=settings.port,
         workers=settings.workers,
         loop="uvloop",
-        http="httptools",
+        http=partial(BoundedProtocol, bounds=bounds),  # type: ignore[arg-type] # uvicorn only calls it
         ws="none",
         access_log=access_log,
         server_header=False,
+        proxy_headers=settings.trusted_proxies is not None,
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         log_config=_log_config(),
     )
+
+
+def _allow_files_for(connections: int) -> None:
+    """Often 1,024 are allowed: clients would take them from the database, whose connections are files too."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * connections + 1024  # to be refused takes a connection as well
+    if allowed < wanted:
+        reachable = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, most))
 
 
 def _require_free_port(settings: Settings) -> None:
@@ -92,16 +101,20 @@ def _require_free_port(settings: Settings) -> None:
     try:
         socket.create_server((settings.host, settings.port), family=family).close()
     except OSError as error:
-        _fail(f"cannot listen: {error.strerror}")
+        fail(f"cannot listen: {error.strerror}")
 
 
-def _greet(settings: Settings, key: str) -> None:
+def _greet(settings: Settings, key: str | None) -> None:
     """Where it is, and one line to paste. A key that was set is not printed: its owner knows it."""
     host = "127.0.0.1" if settings.host in {"0.0.0.0", "::"} else settings.host  # noqa: S104 - compared, not bound
     address = f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
+    typer.echo(f"API explorer  {address}/docs")
+    if key is None:
+        typer.echo("Root key      none: API keys and user tokens alone are let in;")
+        typer.echo("              `cupo keys create` makes a key")
+        return
     shown = key if settings.root_key is None else "$CUPO_ROOT_KEY"
     body = shlex.quote(json.dumps({"device_id": "phone-1", "name": "My phone"}))
-    typer.echo(f"API explorer  {address}/docs")
     typer.echo(f"Root key      {shown}")
     typer.echo("Register a device:")
     typer.echo(
@@ -112,7 +125,13 @@ def _greet(settings: Settings, key: str) -> None:
 
 def _log_config() -> dict[str, Any]:
     logger = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    return {**LOGGING_CONFIG, "loggers": {**LOGGING_CONFIG["loggers"], "app": logger}}
+    access = {**LOGGING_CONFIG["handlers"]["access"], "filters": ["without_values"]}
+    return {
+        **LOGGING_CONFIG,
+        "filters": {"without_values": {"()": WithoutValues}},
+        "handlers": {**LOGGING_CONFIG["handlers"], "access": access},
+        "loggers": {**LOGGING_CONFIG["loggers"], "app": logger},
+    }
 
 
 @cli.command()
@@ -122,11 +141,11 @@ def migrate(
     ] = None,
 ) -> None:
     """Bring the database's schema to this version. Safe to run from several replicas at once."""
-    settings = _settings()
+    settings = settings_or_fail()
     try:
         migrations.migrate(settings, downgrade_to)
     except (migrations.MigrationFailed, BadSettings) as reason:
-        _fail(reason)
+        fail(reason)
     typer.echo(f"The schema is at {downgrade_to or migrations.head()}.")
 
 
@@ -134,21 +153,26 @@ def migrate(
 def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON in place of the table.")] = False,
 ) -> None:
-    """Check what must hold for the limit to hold; exit status 1 if anything does not."""
-    settings = _settings()
+    """Check what must hold for the limit to hold; exit status 1 if anything does not. Warnings leave it 0."""
+    settings = settings_or_fail()
     engine = make_engine(settings, pool_size=2)
     checks = all_checks(engine, settings)
     engine.dispose()
-    healthy = all(check.ok for check in checks)
+    healthy = all_hold(checks)
     if as_json:
-        typer.echo(json.dumps({"ok": healthy, "checks": [asdict(check) for check in checks]}, indent=2))
+        told = [{**asdict(check), "status": check.status} for check in checks]
+        typer.echo(json.dumps({"ok": healthy, "checks": told}, indent=2))
     else:
-        table = Table("", "check", "found", "wanted")
-        for check in checks:
-            mark = "[green]ok[/]" if check.ok else "[bold red]FAIL[/]"
-            table.add_row(mark, check.name, check.found, check.wanted)
-        Console().print(table)
+        Console().print(_table(checks))
     sys.exit(0 if healthy else 1)
+
+
+def _table(checks: list[Check]) -> Table:
+    marks = {"ok": "[green]ok[/]", "warn": "[bold yellow]WARN[/]", "fail": "[bold red]FAIL[/]"}
+    table = Table("", Column("check", no_wrap=True), "found", "wanted")
+    for check in checks:
+        table.add_row(marks[check.status], check.name, check.found, check.wanted)
+    return table
 
 
 @cli.command()
@@ -157,7 +181,7 @@ def worker() -> None:
 
     Any number may run, on any machine; a pass that runs is finished first.
     """
-    settings = _settings()
+    settings = settings_or_fail()
     logging.config.dictConfig(_log_config())
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -180,16 +204,19 @@ def import_devices(
     Columns: user_id, device_id, and any of name, platform, model, os_version, app_version, metadata (JSON),
     registered_at, last_seen_at (2026-11-30T09:30:00Z), lease_seconds. A device that is there stays as it is.
     """
-    settings = _settings()
+    settings = settings_or_fail()
     try:
         migrations.migrate_embedded(settings)
     except (migrations.MigrationFailed, BadSettings) as reason:
-        _fail(reason)
+        fail(reason)
     sys.exit(import_file(file, Import(settings, over_limit, dry_run)))
 
 
 @cli.command()
 def openapi() -> None:
     """Print the OpenAPI document, for generating clients without a running service."""
-    app = create_app(_settings(root_key="the document does not depend on it"))
+    try:
+        app = create_app(settings_or_fail(root_key="the document does not depend on it"))
+    except BadSettings as reason:
+        fail(reason)
     typer.echo(json.dumps(app.openapi(), indent=2))

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import math
 import random
+import re
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -35,6 +36,9 @@ RETRIES_WITH_SEVERAL_WRITERS = 12  # certification conflicts come in rows when m
 FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.32
 SHORTEST_RUN_SECONDS = 1  # InnoDB counts lock waits in whole seconds, so a run may take this long
+# Duplicate entry, syntax error near …, incorrect values of several kinds: their text has what a caller sent.
+QUOTES_VALUES = frozenset({1062, 1064, 1292, 1366, 1411, 1525, 1586})
+_QUOTED = re.compile("'.*'", re.DOTALL)
 # A row that is missing again each time it was made: somebody deletes lock rows.
 MOST_PRELIMINARIES = 10
 
@@ -87,10 +91,22 @@ def make_engine(settings: Settings, *, pool_size: int, patience_seconds: int | N
         pool_recycle=settings.idle_connection_seconds * 3 // 4,  # before the server's wait_timeout ends it
         pool_pre_ping=False,  # a dead connection shows by its error, and the transaction runs again
         pool_reset_on_return=None,  # Database.transact has committed or rolled back by then
+        hide_parameters=True,  # what callers sent is no part of an error's text, which goes to the log
     )
     dialects.prepare_sessions(engine, settings)
     event.listen(engine, "handle_error", _recognise_lost_session)
+    event.listen(engine, "handle_error", _hide_values)
     return engine
+
+
+def _hide_values(context: ExceptionContext) -> None:
+    """Out of the server's own words too, for the same reason as `hide_parameters`."""
+    match context.original_exception.args:
+        case (int(number), str(words)) if number in QUOTES_VALUES:
+            context.original_exception.args = (number, _QUOTED.sub("'…'", words))
+            if context.sqlalchemy_exception is not None:  # has them as well
+                message, *rest = context.sqlalchemy_exception.args
+                context.sqlalchemy_exception.args = (_QUOTED.sub("'…'", message), *rest)
 
 
 def _recognise_lost_session(context: ExceptionContext) -> None:

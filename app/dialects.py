@@ -1,7 +1,6 @@
 """What differs between MySQL or MariaDB and SQLite, and nothing else: column types, clock, sessions."""
 
 import datetime
-import functools
 import hashlib
 import json
 import sqlite3
@@ -19,6 +18,7 @@ from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
 from app.settings import Settings
+from app.tls import unverified_tls, verified_tls
 
 
 class UserId(TypeDecorator[int]):
@@ -104,22 +104,22 @@ class _Connection(pymysql.connections.Connection):
     """
 
     def _create_ssl_ctx(self, options: Any) -> ssl.SSLContext:
-        return super()._create_ssl_ctx(options) if options else _unverified_tls()  # type: ignore[misc] # not in the stubs
-
-
-@functools.cache
-def _unverified_tls() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
+        return super()._create_ssl_ctx(options) if options else unverified_tls()  # type: ignore[misc] # not in the stubs
 
 
 def connect_arguments(url: URL, settings: Settings, patience_seconds: int) -> dict[str, Any]:
     """`patience_seconds`: how long a statement may go without an answer before its connection is lost."""
     if url.get_backend_name() == "sqlite":
         return {"timeout": settings.lock_wait_seconds}
-    return {
+    tls: dict[str, Any] = {}
+    if settings.database_tls_ca_file is not None:
+        # PyMySQL then refuses a server that offers none.
+        tls["ssl"] = verified_tls(
+            settings.database_tls_ca_file,
+            settings.database_tls_certificate_file,
+            settings.database_tls_key_file,
+        )
+    return tls | {
         "charset": "utf8mb4",
         "connect_timeout": settings.database_connect_timeout_seconds,
         "read_timeout": patience_seconds,

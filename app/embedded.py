@@ -6,7 +6,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from app.settings import BadSettings, Settings, is_fit_for_a_key
+from app.settings import NO_ROOT_KEY, BadSettings, Settings, is_fit_for_a_key
 
 KEY_FILE = "root_key"
 
@@ -21,15 +21,23 @@ def folder(settings: Settings) -> Path:
     return path
 
 
-def resolve_root_key(settings: Settings) -> str:
-    """The root key as set; on the embedded default else its own, made at the first start and kept.
+def has_root_key(settings: Settings) -> bool:
+    """Whether a root key lets in: the one that is set, or on the embedded default its own."""
+    if settings.root_key is None:
+        return settings.is_embedded
+    return settings.root_key.get_secret_value() != NO_ROOT_KEY
 
-    Raises BadSettings on any other database: a key that each replica made for itself would differ.
+
+def resolve_root_key(settings: Settings) -> str | None:
+    """The root key as set, or None; on the embedded default else its own, made at the first start and kept.
+
+    On any other database none is made: each replica's would differ. Raises BadSettings where the embedded
+    one cannot be read.
     """
+    if not has_root_key(settings):
+        return None
     if settings.root_key is not None:
         return settings.root_key.get_secret_value()
-    if not settings.is_embedded:
-        raise BadSettings("CUPO_ROOT_KEY: must be set when CUPO_DATABASE_URL is; try: openssl rand -hex 32")
     path = folder(settings) / KEY_FILE
     try:
         if not path.exists():

@@ -1,13 +1,13 @@
 """Everything that Cupo refuses or cannot do, each once, as facts; `problems.py` turns them into answers.
 
 AppError
-├── Unauthenticated            401
-├── Forbidden                  403
 ├── DeviceBlocked              403
 ├── NotFound                   404
 │   ├── DeviceNotFound         404
-│   └── BlockNotFound          404
+│   ├── BlockNotFound          404
+│   └── ApiKeyNotFound         404
 ├── MethodNotAllowed           405
+├── RequestTimeout             408
 ├── DeviceLimitReached         409
 ├── DeviceAlreadyRegistered    409
 ├── IdempotencyKeyInUse        409
@@ -15,21 +15,27 @@ AppError
 ├── PreconditionFailed         412
 ├── BodyTooLarge               413
 ├── UnsupportedMediaType       415
+├── MalformedRequest           400
 ├── MalformedJson              400
 ├── InvalidRequest             422
 ├── IdempotencyKeyReused       422
 ├── RegistrationRateExceeded   429
+├── HeadTooLarge               431
 ├── InternalError              500
 └── Unavailable                503, nothing was changed or the same call may be repeated
     ├── Contention
     ├── Overloaded
     └── DatabaseUnavailable
+
+What is about the caller alone is in `auth/errors.py`.
 """
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+MOST_NAMED = 100  # mistakes that one answer tells: a body has room for thousands
 
 
 class FieldError(TypedDict):
@@ -54,25 +60,6 @@ class AppError(Exception):
         self.facts = facts
 
 
-class Unauthenticated(AppError):
-    status, code, title = 401, "unauthenticated", "Unauthenticated"
-    headers: Mapping[str, str] = {"WWW-Authenticate": 'Bearer realm="cupo"'}  # RFC 6750, section 3
-
-    def __init__(self) -> None:
-        super().__init__("Send the header «Authorization: Bearer <key>» with a key that is valid.")
-
-
-class Forbidden(AppError):
-    """The caller is known and may not make this call."""
-
-    status, code, title = 403, "forbidden", "Forbidden"
-
-    def __init__(self, scope: str) -> None:
-        super().__init__(f"This call needs the scope {scope}.")
-        challenge = f'Bearer realm="cupo", error="insufficient_scope", scope="{scope}"'
-        self.headers = {"WWW-Authenticate": challenge}  # RFC 6750, section 3.1
-
-
 class NotFound(AppError):
     status, code, title = 404, "not_found", "Not found"
 
@@ -92,6 +79,13 @@ class BlockNotFound(AppError):
 
     def __init__(self, user_id: int, device_id: str) -> None:
         super().__init__(f"Device {device_id} of user {user_id} is not blocked.")
+
+
+class ApiKeyNotFound(AppError):
+    status, code, title = 404, "api_key_not_found", "API key not found"
+
+    def __init__(self, key_id: str) -> None:
+        super().__init__(f"There is no API key {key_id}.")
 
 
 class DeviceBlocked(AppError):
@@ -175,18 +169,46 @@ class UnsupportedMediaType(AppError):
         self.headers = {"Accept": "application/json"}  # RFC 9110, section 12.5.1
 
 
+class MalformedRequest(AppError):
+    """What came is not HTTP, or could be read in two ways. Nothing was done, and the connection is closed."""
+
+    status, code, title = 400, "malformed_request", "Malformed request"
+
+
+class RequestTimeout(AppError):
+    """The client took too long to send its request. Nothing was done, and the connection is closed."""
+
+    status, code, title = 408, "request_timeout", "Request timeout"
+
+    def __init__(self, part: str, seconds: float) -> None:
+        super().__init__(f"The {part} of the request did not arrive within {seconds:g} s.")
+
+
+class HeadTooLarge(AppError):
+    """The request line and the header fields are more than is read. The connection is closed."""
+
+    status, code, title = 431, "request_header_fields_too_large", "Request header fields too large"
+
+    def __init__(self, most_bytes: int, most_fields: int) -> None:
+        super().__init__(
+            f"Request line and headers may have at most {most_bytes} bytes and {most_fields} fields."
+        )
+
+
 class MalformedJson(AppError):
     status, code, title = 400, "malformed_json", "Malformed JSON"
 
 
 class InvalidRequest(AppError):
-    """What was sent is understood and wrong. `errors` has one entry for each mistake."""
+    """What was sent is understood and wrong. `errors` has one entry for each mistake, up to 100."""
 
     status, code, title = 422, "invalid_request", "Invalid request"
 
     def __init__(self, errors: list[FieldError]) -> None:
+        named = errors[:MOST_NAMED]
+        number = f"{len(errors)}" if len(errors) < MOST_NAMED else f"{MOST_NAMED} or more"
         super().__init__(
-            f"{len(errors)} of the values sent cannot be accepted; `errors` names each.", errors=errors
+            f"{number} of the values sent cannot be accepted; `errors` names {len(named)}.", errors=named
         )
 
 
@@ -231,8 +253,8 @@ class Contention(Unavailable):
 class Overloaded(Unavailable):
     code, title = "overloaded", "Overloaded"
 
-    def __init__(self) -> None:
-        super().__init__("No database connection came free in time. Nothing was changed.")
+    def __init__(self, detail: str = "No database connection came free in time.") -> None:
+        super().__init__(f"{detail} Nothing was changed.")
 
 
 class DatabaseUnavailable(Unavailable):

@@ -1,11 +1,13 @@
 """What the database's errors mean for a transaction: run it again, drop the connection, or give up."""
 
 import sqlite3
+import ssl
 from dataclasses import dataclass
 
 from sqlalchemy.exc import DBAPIError
 
 from app.errors import Contention, DatabaseUnavailable, Overloaded, Unavailable
+from app.tls import words_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,8 @@ BUSY = Failure(Contention, run_again=True)
 GONE = Failure(DatabaseUnavailable, run_again=True, is_counted=False, drop_connection=True)
 FULL = Failure(Overloaded)
 UNFIT = Failure(DatabaseUnavailable)
+# A session keeps the rights on its database that it began with, also after they are granted again.
+DENIED = Failure(DatabaseUnavailable, drop_connection=True)
 
 # MySQL 8.4 reference manual, "Server Error Message Reference" and "Client Error Message Reference";
 # MariaDB knowledge base, "MariaDB Error Code Reference".
@@ -60,16 +64,24 @@ MYSQL_FAILURES: dict[int, Failure] = {
     1021: UNFIT,  # disk full
     1030: UNFIT,  # error from the storage engine
     1036: UNFIT,  # table is read only
-    1044: UNFIT,  # no right to the database
+    1044: DENIED,  # no right to the database
     1045: UNFIT,  # access denied
     1049: UNFIT,  # unknown database
     1054: UNFIT,  # unknown column: the schema is not at head
     1114: UNFIT,  # table is full
     1129: UNFIT,  # host blocked
     1130: UNFIT,  # host not allowed
-    1142: UNFIT,  # no right to the table
+    1142: DENIED,  # no right to the table
+    1143: DENIED,  # no right to the column
     1146: UNFIT,  # no such table: the schema is not at head
+    1227: DENIED,  # no right to the statement
     1698: UNFIT,  # access denied, no password
+    1820: UNFIT,  # the password must be changed first
+    1862: UNFIT,  # the password has expired
+    2026: UNFIT,  # TLS is asked for and the server offers none
+    3118: UNFIT,  # MySQL: the account is locked
+    3159: UNFIT,  # the server wants TLS
+    4151: UNFIT,  # MariaDB: the account is locked
 }
 
 SQLITE_FAILURES: dict[int, Failure] = {
@@ -93,6 +105,21 @@ def failure_of(error: DBAPIError) -> Failure | None:
         if "no such table" in str(original):  # plain SQLITE_ERROR has no finer number
             return UNFIT
         return SQLITE_FAILURES.get(code & 0xFF)  # the low byte is the primary result code
+    if tls_refusal(original) is not None:
+        return UNFIT
     number = original.args[0] if original is not None and original.args else None
     known = MYSQL_FAILURES.get(number) if isinstance(number, int) else None
     return known or (GONE if error.connection_invalidated else None)
+
+
+def tls_refusal(original: BaseException | None) -> str | None:
+    """Why one side does not trust the other, without names of hosts; None for any other error.
+
+    A handshake that was cut off is such another error: a server that restarts does that too.
+    """
+    cause = getattr(original, "original_exception", None)  # PyMySQL's, of an error while it connects
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return cause.verify_message.partition(",")[0].lower()
+    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return words_of(cause.reason)
+    return None

@@ -12,7 +12,8 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import AfterValidator, WithJsonSchema
 
-from app.auth.principal import authenticate, authorise, bearer
+from app.auth.known_keys import KnownKeys
+from app.auth.principal import OWN_USER, Principal, authenticate, authorise, bearer
 from app.auth.scopes import ACCESS
 from app.db import Database
 from app.errors import FieldError, InvalidRequest, MalformedJson, UnsupportedMediaType
@@ -22,9 +23,16 @@ from app.problems import pointer_to
 from app.settings import Settings
 from app.texts import MOST_USER_ID, USER_ID_PATTERN, DeviceId, user_id
 
+
+def _named_user(text: str) -> int:
+    if text == OWN_USER:  # a user's token has had it replaced by their id
+        raise ValueError(f"must be a user's id: only a user's own token has a user that is {OWN_USER}")
+    return user_id(text)
+
+
 UserIdInPath = Annotated[
     str,
-    AfterValidator(user_id),
+    AfterValidator(_named_user),
     WithJsonSchema({"type": "string", "pattern": USER_ID_PATTERN, "examples": ["42"]}),
     Path(description=f"1 … {MOST_USER_ID}, in decimal digits."),
 ]
@@ -45,9 +53,21 @@ async def _origin(request: Request) -> Origin:
     return Origin(request.state.principal.actor, request.state.request_id)
 
 
+async def _caller(request: Request) -> Principal:
+    caller: Principal = request.state.principal
+    return caller
+
+
+async def _known_keys(request: Request) -> KnownKeys:
+    known: KnownKeys = request.app.state.known_keys
+    return known
+
+
 DatabaseOfApp = Annotated[Database, Depends(_database)]
 SettingsOfApp = Annotated[Settings, Depends(_settings)]
 OriginOfCall = Annotated[Origin, Depends(_origin)]
+CallerOfCall = Annotated[Principal, Depends(_caller)]
+KnownKeysOfApp = Annotated[KnownKeys, Depends(_known_keys)]
 PageSize = Annotated[int, Query(ge=1, le=100, description="Entries of a page.")]
 Cursor = Annotated[
     str | None,

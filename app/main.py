@@ -1,6 +1,5 @@
 """The application: routers, error handlers, lifespan."""
 
-import hashlib
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,14 +7,19 @@ from typing import Any
 
 from anyio import to_thread
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from app import __version__, problems
+from app.auth.known_keys import KnownKeys
+from app.auth.user_tokens import keys_kept_fresh, user_tokens
 from app.db import Database
 from app.devices.change_routes import router as device_changes
 from app.devices.routes import router as devices
 from app.embedded import resolve_root_key
 from app.events.routes import router as events
-from app.middleware import BodyLimit, HeadAsGet, RequestIds
+from app.keys.routes import router as keys
+from app.keys.token import digest_of
+from app.middleware import AnswerHeaders, BodyLimit, HeadAsGet, ListedOrigins, Refusals
 from app.migrations import MigrationFailed, migrate_embedded
 from app.openapi import describe
 from app.ops.explorer import ASSETS, assets
@@ -27,9 +31,20 @@ from app.settings import BadSettings, Settings, load_settings
 from app.users.routes import router as users
 
 
+class Service(FastAPI):
+    """What stands before the routes, Starlette's answer to a bug included: it too needs its headers."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        stack: ASGIApp = Refusals(super().build_middleware_stack())
+        origins = self.state.settings.cors_origins
+        if origins is not None:
+            stack = ListedOrigins(stack, origins.split(","))
+        return AnswerHeaders(stack)
+
+
 def create_app(settings: Settings) -> FastAPI:
     """The service. Raises BadSettings where it must not start."""
-    app = FastAPI(
+    app = Service(
         title="Cupo",
         version=__version__,
         docs_url=None,
@@ -38,13 +53,14 @@ def create_app(settings: Settings) -> FastAPI:
         lifespan=_lifespan,
     )
     app.state.settings = settings
-    app.state.root_key_digest = hashlib.sha256(resolve_root_key(settings).encode()).digest()
-    for router in (devices, device_changes, quotas, events, users, health, explorer):
+    root_key = resolve_root_key(settings)
+    app.state.root_key_digest = None if root_key is None else digest_of(root_key)
+    app.state.user_tokens = user_tokens(settings)
+    for router in (devices, device_changes, quotas, events, users, keys, health, explorer):
         app.include_router(router)
     app.mount(ASSETS, assets)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(BodyLimit)
-    app.add_middleware(RequestIds)  # the last one added is the outermost
+    app.add_middleware(BodyLimit)  # the last one added is the outermost
     problems.install(app)
     describe(app)
     return app
@@ -55,11 +71,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     app.state.database = Database(settings)
     await to_thread.run_sync(app.state.database.open_connections)
+    app.state.known_keys = KnownKeys(app.state.database)
     app.state.probe = Probe(settings)
     try:
-        yield
+        async with keys_kept_fresh(app.state.user_tokens):
+            yield
     finally:
         app.state.probe.close()
+        await app.state.known_keys.close()
         app.state.database.close()
 
 

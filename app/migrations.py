@@ -52,9 +52,10 @@ def migrate(settings: Settings, revision: str | None = None) -> None:
     """
     if settings.is_embedded:
         embedded.folder(settings)
-    engine = make_engine(settings, pool_size=1, patience_seconds=PATIENCE_SECONDS)
+    engine = make_engine(settings.of_migrations, pool_size=1, patience_seconds=PATIENCE_SECONDS)
     try:
         with engine.connect() as connection, _alone(connection):
+            _require_same_server(connection, settings)
             config = _config()
             config.attributes["connection"] = connection
             if revision is None:
@@ -75,6 +76,38 @@ def migrate_embedded(settings: Settings) -> None:
         migrate(settings)
 
 
+def _require_same_server(connection: Connection, settings: Settings) -> None:
+    """The service's account must see the migration lock that `connection` holds.
+
+    Asked only where the two URLs name different hosts; nothing is told of an account that cannot log in.
+    """
+    ours, theirs = settings.of_migrations.url, settings.url
+    if connection.dialect.name == "sqlite" or (ours.host, ours.port) == (theirs.host, theirs.port):
+        return
+    engine = make_engine(settings, pool_size=1)
+    holder = text("SELECT IS_USED_LOCK(:name) = :holder")
+    try:
+        with engine.connect() as other:
+            asked = {
+                "name": _lock_name(connection),
+                "holder": connection.scalar(text("SELECT CONNECTION_ID()")),
+            }
+            is_same = other.scalar(holder, asked)
+            other.rollback()
+    except SQLAlchemyError:
+        return
+    finally:
+        engine.dispose()
+    if not is_same:
+        raise MigrationFailed(
+            "CUPO_MIGRATION_DATABASE_URL leads to another server than CUPO_DATABASE_URL; nothing was changed"
+        )
+
+
+def _lock_name(connection: Connection) -> str:
+    return f"cupo_migrate.{connection.engine.url.database}"[:64]
+
+
 @contextmanager
 def _alone(connection: Connection) -> Iterator[None]:
     """Hold the database's migration lock (MySQL manual, "Locking Functions"). SQLite has one writer."""
@@ -82,7 +115,7 @@ def _alone(connection: Connection) -> Iterator[None]:
         yield
         connection.commit()
         return
-    name = {"name": f"cupo_migrate.{connection.engine.url.database}"[:64]}
+    name = {"name": _lock_name(connection)}
     got = connection.execute(text(f"SELECT GET_LOCK(:name, {PATIENCE_SECONDS // 2})"), name).scalar()
     if got != 1:
         raise MigrationBusy("another process is migrating this database and has not finished")
@@ -90,5 +123,6 @@ def _alone(connection: Connection) -> Iterator[None]:
         yield
         connection.commit()
     finally:
-        connection.execute(text("SELECT RELEASE_LOCK(:name)"), name)
+        if not connection.invalidated:
+            connection.execute(text("SELECT RELEASE_LOCK(:name)"), name)
         connection.rollback()

@@ -7,14 +7,22 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
+from app.auth.principal import OWN_USER
+from app.auth.scopes import ACCESS
 from app.errors import BodyTooLarge
+from app.keys.schemas import ApiKey, ApiKeyList, CreatedApiKey
 from app.problems import EXAMPLE_REQUEST_ID, Problem, answers
+from app.texts import USER_ID_PATTERN
 
 DESCRIPTION = """
 Registers devices per user under a limit, and never lets a user pass it, whatever arrives at once.
 
-Everything under `/v1` needs `Authorization: Bearer <key>`. Errors are `application/problem+json` (RFC 9457);
-their `code` is stable. After a 503 it is safe to repeat the call.
+Everything under `/v1` needs `Authorization: Bearer <key>`: an API key with the scope that the call needs. A
+key that is revoked counts nowhere after 10 seconds. Where the service takes user tokens, one of them does for
+the calls that say so, on its own user, who may be written `me`; any other user is 404 to it.
+
+Errors are `application/problem+json` (RFC 9457); their `code` is stable. After a 503 it is safe to repeat the
+call.
 """.strip()
 
 TAGS = [
@@ -22,6 +30,7 @@ TAGS = [
     {"name": "events", "description": "What happened to a user's devices and quota, and who asked for it."},
     {"name": "users", "description": "A user as a whole."},
     {"name": "quotas", "description": "How many devices a user may have and has."},
+    {"name": "api-keys", "description": "Who else may call: for how long, and what for."},
     {"name": "operations", "description": "Health, for load balancers and whoever is on call."},
 ]
 
@@ -29,6 +38,14 @@ REQUEST_ID = {
     "description": "The request's own X-Request-ID if that is a sane token, else one that was made.",
     "schema": {"type": "string"},
     "example": EXAMPLE_REQUEST_ID,
+}
+USER_TOKEN = {
+    "UserToken": {
+        "type": "http",
+        "scheme": "bearer",
+        "bearerFormat": "JWT",
+        "description": "A user's own token, by the issuer that the service was told of.",
+    }
 }
 # Looked at before any route, also where a call has no use for a body.
 BODY_TOO_LARGE = answers(BodyTooLarge(65_536))[BodyTooLarge.status]
@@ -56,6 +73,11 @@ def _links_of_user(at: str) -> dict[str, Any]:
     return _link("listDevices", **user) | _link("getQuota", **user) | _link("listEvents", **user)
 
 
+def _links_of_key(at: str) -> dict[str, Any]:
+    key = {"key_id": f"$response.body#{at}/id"}
+    return _link("getApiKey", **key) | _link("revokeApiKey", **key)
+
+
 _OF_MOVED_DEVICE = _links_of_device("/device") | _links_of_user("/device")
 _USER = {"user_id": "$request.path.user_id"}
 _NEXT_PAGE = _USER | {"cursor": "$response.body#/next_cursor"}
@@ -69,9 +91,16 @@ LINKS = [
     ("transferDevice", "200", _OF_MOVED_DEVICE),
     ("listDevices", "200", _link("listDevices", **_NEXT_PAGE)),
     ("listEvents", "200", _link("listEvents", **_NEXT_PAGE)),
+    ("createApiKey", "201", _links_of_key("/api_key")),
+    ("getApiKey", "200", _links_of_key("")),
+    ("listApiKeys", "200", _link("listApiKeys", cursor="$response.body#/next_cursor")),
     ("revokeDevice", "204", _link("allowDevice", **_USER, device_id="$request.path.device_id")),
     ("setQuota", "200", _link("resetQuota", **_USER, **{"if-match": "$response.header.ETag"})),
 ]
+
+
+# FastAPI leaves nulls out of examples, and those of these models have some.
+HAVE_NULLS = (ApiKey, ApiKeyList, CreatedApiKey)
 
 
 def describe(app: FastAPI) -> None:
@@ -99,6 +128,9 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     schemas.update(schema.pop("$defs", {}))
     schemas["Problem"] = schema
+    for model in HAVE_NULLS:
+        schemas[model.__name__] |= model.model_config["json_schema_extra"]
+    document["components"]["securitySchemes"] |= USER_TOKEN
     document["components"]["headers"] = {"X-Request-ID": REQUEST_ID}
     operations = {one["operationId"]: one for path in document["paths"].values() for one in path.values()}
     for operation in operations.values():
@@ -119,6 +151,9 @@ def _leave_out_defaults(schema: dict[str, Any]) -> None:
 
 def _complete(operation: dict[str, Any]) -> None:
     operation.setdefault("security", [])  # said, so that nobody has to wonder whether it was forgotten
+    access = ACCESS.get(operation["operationId"])
+    if access is not None and access.own_user:
+        _open_to_users(operation)
     responses = operation["responses"]
     responses.setdefault(str(BodyTooLarge.status), copy.deepcopy(BODY_TOO_LARGE))
     for response in responses.values():
@@ -126,6 +161,14 @@ def _complete(operation: dict[str, Any]) -> None:
     operation["responses"] = dict(sorted(responses.items()))
     for parameter in operation.get("parameters", ()):
         parameter["schema"] = _without_null(parameter["schema"])
+
+
+def _open_to_users(operation: dict[str, Any]) -> None:
+    operation["security"] = [*operation["security"], {name: [] for name in USER_TOKEN}]
+    for parameter in operation["parameters"]:
+        if parameter["name"] == "user_id":
+            parameter["schema"] = parameter["schema"] | {"pattern": f"^({OWN_USER}|{USER_ID_PATTERN[2:]}"}
+            parameter["description"] += f" With a user token also `{OWN_USER}`."
 
 
 def _without_null(schema: dict[str, Any]) -> dict[str, Any]:

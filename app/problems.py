@@ -9,10 +9,12 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 from typing_extensions import TypedDict
 
 from app import errors
+from app.auth import errors as caller_errors
 from app.errors import AppError, FieldError
 
 log = logging.getLogger(__name__)
@@ -66,9 +68,8 @@ def problem(error: AppError, instance: str, request_id: str) -> dict[str, Any]:
 
 
 def answer(request: Request, error: AppError) -> ProblemResponse:
-    request_id = request.state.request_id
-    body = problem(error, quote(request.scope["path"], safe="/~!$&'()*+,;=:@"), request_id)
-    return ProblemResponse(body, error.status, {**error.headers, "X-Request-ID": request_id})
+    instance = quote(request.scope["path"], safe="/~!$&'()*+,;=:@")
+    return ProblemResponse(problem(error, instance, request.state.request_id), error.status, error.headers)
 
 
 def install(app: FastAPI) -> None:
@@ -76,6 +77,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(AppError, _answer_app_error)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     app.add_exception_handler(HTTPException, _answer_framework_error)
+    app.add_exception_handler(ClientDisconnect, _answer_nobody)
     app.add_exception_handler(Exception, _answer_bug)
 
 
@@ -86,7 +88,7 @@ async def _answer_app_error(request: Request, error: Exception) -> ProblemRespon
 
 async def _answer_validation_error(request: Request, error: Exception) -> ProblemResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - it was registered for this type
-    found = [_field_error(one) for one in error.errors()]
+    found = [_field_error(one) for one in error.errors()[: errors.MOST_NAMED]]
     # FastAPI checks a parameter, and reports it, once for each function that asks for it.
     unique = {tuple(one.items()): one for one in found}
     return answer(request, errors.InvalidRequest(list(unique.values())))
@@ -114,12 +116,19 @@ async def _answer_framework_error(request: Request, error: Exception) -> Problem
     assert isinstance(error, HTTPException)  # noqa: S101 - it was registered for this type
     if isinstance(error.__cause__, AppError):  # FastAPI wraps whatever ended the reading of a body
         return answer(request, error.__cause__)
+    if isinstance(error.__cause__, ClientDisconnect):
+        return await _answer_nobody(request, error.__cause__)
     if error.status_code == errors.NotFound.status:
         return answer(request, errors.NotFound())
     if error.status_code == errors.MethodNotAllowed.status:
         return answer(request, errors.MethodNotAllowed(request.method, _allowed_methods(request)))
     log.error("The framework raised an error that has no problem of its own", exc_info=error)
     return answer(request, errors.InternalError())
+
+
+async def _answer_nobody(request: Request, _: Exception) -> ProblemResponse:
+    """The client has left before its body was there, which is no fault that the log should have."""
+    return answer(request, errors.MalformedRequest("The body ended before its end."))
 
 
 def _allowed_methods(request: Request) -> str:
@@ -144,11 +153,14 @@ async def _answer_bug(request: Request, error: Exception) -> ProblemResponse:
 
 DEVICE_NOT_FOUND = errors.DeviceNotFound(42, "3f6c1a50-phone")
 DEVICE_LIMIT_REACHED = errors.DeviceLimitReached(42, limit=3, used=3)
+EVICTION_NOT_ALLOWED = caller_errors.EvictionNotAllowed()
 DEVICE_BLOCKED = errors.DeviceBlocked(42, "3f6c1a50-phone")
 DEVICE_EXPIRED = errors.DeviceExpired(42, "3f6c1a50-phone")
 BLOCK_NOT_FOUND = errors.BlockNotFound(42, "3f6c1a50-phone")
 ALREADY_REGISTERED = errors.DeviceAlreadyRegistered(43, "3f6c1a50-phone")
 RATE_EXCEEDED = errors.RegistrationRateExceeded(42, 10, 3600)
+API_KEY_NOT_FOUND = errors.ApiKeyNotFound("k3v9x0q7m2ad")
+SCOPE_NOT_HELD = caller_errors.ScopeNotHeld(["users:erase"])
 PRECONDITION_FAILED = errors.PreconditionFailed(2)
 OF_A_KEY: tuple[AppError, ...] = (errors.IdempotencyKeyInUse(), errors.IdempotencyKeyReused())
 OF_A_BODY: tuple[AppError, ...] = (
@@ -157,15 +169,19 @@ OF_A_BODY: tuple[AppError, ...] = (
     errors.UnsupportedMediaType(),
 )
 _ALWAYS: tuple[AppError, ...] = (
-    errors.Unauthenticated(),
-    errors.Forbidden("devices:write"),
+    caller_errors.Unauthenticated(),
+    caller_errors.Forbidden("devices:write"),
     errors.InvalidRequest(
         [{"detail": "String should have at most 100 characters", "location": "body", "pointer": "#/name"}]
     ),
+    errors.MalformedRequest("There must be one Host."),
+    errors.RequestTimeout("body", 20),
+    errors.HeadTooLarge(16_384, 100),
     errors.InternalError(),
     errors.Contention(),
     errors.Overloaded(),
     errors.DatabaseUnavailable(),
+    caller_errors.TokenKeysUnavailable(),
 )
 
 

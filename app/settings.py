@@ -6,32 +6,20 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError
+
+from app.client_settings import Origins, ProxyNetworks
+from app.database_settings import CaFile, CertificateFile, DatabaseUrl, MigrationUrl
+from app.token_settings import ClaimToMeet, Hs256Secret, JwksFile, JwksUrl
 
 PREFIX = "CUPO_"
 # Read by scripts and tests, not by the service.
 NOT_SETTINGS = frozenset({"CUPO_TEST_DATABASE_URL"})
-# Each connection would get a database of its own.
-_NO_FILE = (None, "", ":memory:")
-SUPPORTED_DATABASES = ("mysql+pymysql", "mariadb+pymysql", "sqlite")
+# What CUPO_ROOT_KEY says to let only API keys and user tokens in.
+NO_ROOT_KEY = "off"
 
 
 class BadSettings(Exception):
     """The environment does not describe a service that can start; its text is one line per mistake."""
-
-
-def _supported(value: SecretStr) -> SecretStr:
-    try:
-        url = make_url(value.get_secret_value())
-    except (ArgumentError, ValueError):  # ValueError: its port is no number
-        raise ValueError("is not a database URL such as mysql+pymysql://app:secret@db:3306/cupo") from None
-    if url.drivername not in SUPPORTED_DATABASES:
-        raise ValueError(f"starts with {url.drivername!r}; use one of {', '.join(SUPPORTED_DATABASES)}")
-    if url.drivername != "sqlite" and not url.database:
-        raise ValueError("names no database; put its name last: mysql+pymysql://app:secret@db:3306/cupo")
-    if url.drivername == "sqlite" and (url.database in _NO_FILE or url.host or url.query):
-        raise ValueError("must name a file that all connections share, such as sqlite:///var/cupo.db")
-    return value
 
 
 def is_fit_for_a_key(text: str) -> bool:
@@ -40,7 +28,7 @@ def is_fit_for_a_key(text: str) -> bool:
 
 
 def _fit(value: SecretStr) -> SecretStr:
-    if not is_fit_for_a_key(value.get_secret_value()):
+    if value.get_secret_value() != NO_ROOT_KEY and not is_fit_for_a_key(value.get_secret_value()):
         raise ValueError("must be 16 to 256 printable ASCII characters, with no space at either end")
     return value
 
@@ -50,14 +38,59 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, extra="forbid")
 
-    database_url: Annotated[SecretStr, AfterValidator(_supported)] = Field(
+    database_url: DatabaseUrl = Field(
         default=SecretStr("sqlite:///var/cupo.db"),
         description="Where devices are kept: `mysql+pymysql://user:password@host:3306/name` (MySQL and "
         "MariaDB), or a SQLite file for one machine.",
     )
+    migration_database_url: MigrationUrl | None = Field(
+        default=None,
+        description="The same database by an account that may change the schema, for `cupo migrate` alone. "
+        "Unset: `CUPO_DATABASE_URL`.",
+    )
+    database_tls_ca_file: CaFile | None = Field(
+        default=None,
+        description="PEM file with the authorities that may vouch for the database server, or `system` for "
+        "the machine's. Unset: TLS where the server offers it, unverified.",
+    )
+    database_tls_key_file: str | None = Field(
+        default=None,
+        description="PEM file with the private key of `CUPO_DATABASE_TLS_CERTIFICATE_FILE`. Unset: it is in "
+        "that file.",
+    )
+    database_tls_certificate_file: CertificateFile = Field(
+        default=None,
+        validate_default=True,
+        description="PEM file with the service's own certificate, where the database server asks for one.",
+    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=1, le=65535, description="Port to listen on.")
     workers: int = Field(default=1, ge=1, le=256, description="Processes that serve calls.")
+    max_connections: int = Field(
+        default=2000,
+        ge=1,
+        le=1_000_000,
+        description="Open connections of each process; to one more the answer is 503 `overloaded`.",
+    )
+    head_timeout_seconds: float = Field(
+        default=10.0, gt=0, le=600, description="How long a client may take to send a request's headers."
+    )
+    body_timeout_seconds: float = Field(
+        default=20.0,
+        gt=0,
+        le=600,
+        description="How long a client may take to send a request's body, or to take the last of an answer.",
+    )
+    trusted_proxies: ProxyNetworks | None = Field(
+        default=None,
+        description="Addresses and networks of proxies, with commas between, whose `X-Forwarded-For` and "
+        "`X-Forwarded-Proto` are believed. Unset: nobody's.",
+    )
+    cors_origins: Origins | None = Field(
+        default=None,
+        description="Origins of web pages that may call the service from a browser, with commas between, or "
+        "`*`. Unset: none.",
+    )
     default_device_limit: int = Field(
         default=3, ge=0, le=10_000, description="Devices that a user may have; 0 refuses every new one."
     )
@@ -81,8 +114,32 @@ class Settings(BaseSettings):
     )
     root_key: Annotated[SecretStr, AfterValidator(_fit)] | None = Field(
         default=None,
-        description="The bearer key of `/v1`, 16 to 256 printable ASCII characters. On SQLite one is "
-        "made, and kept beside the database; MySQL and MariaDB need it set.",
+        description="A bearer key that may do everything, for making the first API key: 16 to 256 printable "
+        "ASCII characters, or `off`. Unset: off; on SQLite one is made, and kept beside the database.",
+    )
+    jwks_url: JwksUrl | None = Field(
+        default=None,
+        description="Where the keys of user tokens are published, as a JWK Set: an https address.",
+    )
+    jwks_file: JwksFile | None = Field(
+        default=None, description="A file with such a set, read again every 5 minutes."
+    )
+    jwt_hs256_secret: Hs256Secret | None = Field(
+        default=None,
+        description="One secret of at least 32 bytes for who makes user tokens and Cupo, in place of a set.",
+    )
+    jwt_issuer: ClaimToMeet = Field(
+        default=None, validate_default=True, description="The `iss` that a user token must have."
+    )
+    jwt_audience: ClaimToMeet = Field(
+        default=None, validate_default=True, description="The `aud` that it must have, alone or among others."
+    )
+    jwt_user_claim: str = Field(default="sub", min_length=1, description="The claim that holds the user id.")
+    jwt_leeway_seconds: int = Field(
+        default=30, ge=0, le=300, description="How far the issuer's clock may be from this one."
+    )
+    user_tokens_may_evict: bool = Field(
+        default=False, description="Whether a user token may ask for eviction by `on_limit`; keys may."
     )
     database_pool_size: int = Field(
         default=10,
@@ -139,6 +196,11 @@ class Settings(BaseSettings):
         return make_url(self.database_url.get_secret_value())
 
     @property
+    def of_migrations(self) -> "Settings":
+        """These, with the account that may change the schema."""
+        return self.model_copy(update={"database_url": self.migration_database_url or self.database_url})
+
+    @property
     def is_embedded(self) -> bool:
         return self.url.get_backend_name() == "sqlite"
 
@@ -162,7 +224,11 @@ def load_settings(**overrides: Any) -> Settings:
 
 def _complaint(error: Any) -> str:
     """One line that names the variable, and never shows a secret's value."""
-    name = PREFIX + str(error["loc"][0]).upper()
+    name = str(error["loc"][0])
     reason = error["msg"].removeprefix("Value error, ")
-    shown = "" if name in {"CUPO_ROOT_KEY", "CUPO_DATABASE_URL"} else f" (given: {error['input']!r})"
-    return f"{name}: {reason}{shown}"
+    field = Settings.model_fields.get(name)
+    is_secret = field is not None and "SecretStr" in str(field.annotation)
+    # The @: an address may have a password in it.
+    is_shown = error["input"] is not None and not is_secret and "@" not in str(error["input"])
+    shown = f" (given: {error['input']!r})" if is_shown else ""
+    return f"{PREFIX}{name.upper()}: {reason}{shown}"

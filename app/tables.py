@@ -5,6 +5,7 @@ from typing import Any, get_args
 from sqlalchemy import CheckConstraint, Column, Index, Integer, MetaData, String, Table
 from sqlalchemy.dialects import mysql
 
+from app.auth.scopes import SCOPES
 from app.dialects import ASCII_KEY, COUNTER, DIGEST, INSTANT, LONG_TEXT, SERIAL, JsonObject, UserId
 from app.texts import EventType, Platform
 
@@ -18,6 +19,14 @@ def _ascii(length: int) -> Any:
 
 def _one_of(names: tuple[str, ...]) -> str:
     return ", ".join(f"'{name}'" for name in names)
+
+
+def _only(column: str, names: tuple[str, ...]) -> str:
+    """That the column's text is of these names and of spaces."""
+    rest = column
+    for name in names:
+        rest = f"replace({rest}, '{name}', '')"
+    return f"trim({rest}) = ''"
 
 
 # InnoDB by name: on any other engine the row lock holds nobody back. Binary collation: text comes back, and
@@ -130,5 +139,26 @@ idempotency_keys = Table(
     Index("idempotency_keys_by_age", "answered_at"),
     # For erasing a user.
     Index("idempotency_keys_by_user", "user_id"),
+    **_OPTIONS,
+)
+
+# Who else may call. Rows stay when they are revoked, so that the `api_key:<id>` of the trail can be told.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", _ascii(12), primary_key=True),
+    Column("name", String(100), nullable=False),
+    Column("digest", DIGEST, nullable=False),
+    Column("scopes", _ascii(255), nullable=False),
+    Column("created_at", INSTANT, nullable=False),
+    Column("created_by", _ascii(64), nullable=False),
+    Column("expires_at", INSTANT),
+    Column("last_used_at", INSTANT),
+    Column("revoked_at", INSTANT),
+    Column("revoked_by", _ascii(64)),
+    CheckConstraint(_only("scopes", SCOPES), name="api_keys_scopes_are_known"),
+    CheckConstraint("(revoked_at IS NULL) = (revoked_by IS NULL)", name="api_keys_revoked_by_somebody"),
+    # For the list.
+    Index("api_keys_by_age", "created_at", "id"),
     **_OPTIONS,
 )

@@ -12,9 +12,9 @@ from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import make_url
 
 from app.db import Database
-from app.migrations import migrate
 from app.settings import Settings, load_settings
-from tests.servers import Server, fresh_database, server_under_test
+from tests.databases import migrated_database
+from tests.servers import Server, server_under_test
 from tests.services import PATIENT, ROOT_KEY, Service, running_service
 
 
@@ -41,9 +41,8 @@ def server(pytestconfig: pytest.Config) -> Iterator[Server]:
 
 @pytest.fixture(scope="session")
 def database_url(server: Server) -> Iterator[str]:
-    """A database at head. Tests share it and keep apart by `new_user`."""
-    with fresh_database(server, "cupo_test") as url:
-        migrate(load_settings(database_url=url, root_key=ROOT_KEY))
+    """A database at head, for the account of the service. Tests share it and keep apart by `new_user`."""
+    with migrated_database(server, "cupo_test") as url:
         yield url
 
 

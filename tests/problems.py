@@ -49,6 +49,7 @@ def rows_of_all(auditor: Engine) -> tuple[int, ...]:
                 "SELECT COUNT(*) FROM device_blocks",
                 "SELECT COUNT(*) FROM events",
                 "SELECT COUNT(*) FROM idempotency_keys",
+                "SELECT COUNT(*) FROM api_keys",
             )
         )
 

@@ -7,6 +7,8 @@ A private server listens on the loopback address only and has a data folder of i
 the `with` ends, also by an exception, SIGINT or SIGTERM. After a SIGKILL of the tests the server is gone at
 once, and its folder when a server is next started.
 
+On it the service has the rights that `docs/database.md` grants and no more.
+
 `CUPO_TEST_DATABASE_URL` names a server to use instead; its account must be allowed to create and drop
 databases, all named `cupo_test…`.
 """
@@ -38,6 +40,7 @@ from tests.ports import LOOPBACK, free_port
 
 START_SECONDS = 60
 POLL_SECONDS = 0.02
+DATABASE_PAGE = Path(__file__).parent.parent / "docs" / "database.md"
 
 _OPTIONS = (
     f"--bind-address={LOOPBACK}",
@@ -58,8 +61,9 @@ _KIND_OPTIONS: Mapping[Kind, tuple[str, ...]] = {
 class Server:
     """A database server that the tests may use: a private one, or the one of `CUPO_TEST_DATABASE_URL`.
 
-    `admin_user` may do everything on a private server; `app_user` has only the databases of `fresh_database`.
-    On a server that is not private both are the URL's account, and the calls that stop it raise ServerError.
+    `admin_user` may do everything on a private server. On the databases of `fresh_database`, and nowhere
+    else, `migration_user` may change the schema and `app_user` the rows. On a server that is not private all
+    three are the URL's account, and the calls that stop it raise ServerError.
     """
 
     kind: Kind
@@ -68,6 +72,8 @@ class Server:
     port: int
     admin_user: str
     admin_password: str = field(repr=False)
+    migration_user: str
+    migration_password: str = field(repr=False)
     app_user: str
     app_password: str = field(repr=False)
     query: Mapping[str, str | tuple[str, ...]] = field(default_factory=lambda: {"charset": "utf8mb4"})
@@ -80,7 +86,11 @@ class Server:
     def url(self, database: str, user: str | None = None, password: str | None = None) -> str:
         """SQLAlchemy URL with its password, for `app_user` unless said otherwise; `database` may be empty."""
         user = user or self.app_user
-        known = {self.app_user: self.app_password, self.admin_user: self.admin_password}
+        known = {
+            self.app_user: self.app_password,
+            self.migration_user: self.migration_password,
+            self.admin_user: self.admin_password,
+        }
         return sa.URL.create(
             "mysql+pymysql",
             username=user,
@@ -160,8 +170,10 @@ def server_under_test(kind: Kind) -> Iterator[Server]:
 
 
 @contextmanager
-def private_server(kind: Kind) -> Iterator[Server]:
+def private_server(kind: Kind, *options: str, files: Mapping[str, bytes] | None = None) -> Iterator[Server]:
     """A running server of this kind, gone with its data at the end. Main thread only.
+
+    `files` are laid into its data folder, which is where `options` may name them from.
 
     Until then SIGINT and SIGTERM raise KeyboardInterrupt.
     """
@@ -170,7 +182,9 @@ def private_server(kind: Kind) -> Iterator[Server]:
         template = initialised_data(installation)
         with scratch_folder(installation) as folder:
             shutil.copytree(template, folder / "data")
-            server = _private_server_in(installation, folder)
+            for name, content in (files or {}).items():
+                (folder / "data" / name).write_bytes(content)
+            server = _private_server_in(installation, folder, *options)
             try:
                 server.start()
                 yield server
@@ -180,22 +194,37 @@ def private_server(kind: Kind) -> Iterator[Server]:
 
 @contextmanager
 def fresh_database(server: Server, name: str) -> Iterator[str]:
-    """An empty utf8mb4 database, whatever was there before, and its URL for `app_user`."""
+    """An empty utf8mb4 database, whatever was there before, and its URL for `migration_user`."""
     if not re.fullmatch(r"cupo_test\w*", name):
         raise ValueError(f"{name!r}: a database that tests may drop is called cupo_test…")
     with server.admin_connection() as admin:
         _drop_database(admin, name)
         admin.exec_driver_sql(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
         if server.is_private:
-            pattern = name.replace("_", r"\_")
-            admin.exec_driver_sql(f"GRANT ALL ON `{pattern}`.* TO '{server.app_user}'@'%%'")
+            for grant in _documented_grants(server, name):
+                admin.exec_driver_sql(grant)
     try:
-        yield server.url(name)
+        yield server.url(name, server.migration_user)
     finally:
         # A private server may be stopped by now, and its data go with it.
         if not server.is_private:
             with server.admin_connection() as admin:
                 _drop_database(admin, name)
+
+
+def documented_sql() -> list[str]:
+    """What `docs/database.md` has its reader run, word for word."""
+    blocks = re.findall(r"^```sql\n(.*?)^```", DATABASE_PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    return [statement.strip() for block in blocks for statement in block.split(";") if statement.strip()]
+
+
+def _documented_grants(server: Server, database: str) -> Iterator[str]:
+    pattern = database.replace("_", r"\_")
+    accounts = {"'cupo'@'%'": server.app_user, "'cupo_migrate'@'%'": server.migration_user}
+    for statement in documented_sql():
+        rights, to, account = statement.partition(" ON cupo.* TO ")
+        if to:
+            yield f"{rights} ON `{pattern}`.* TO '{accounts[account]}'@'%%'"
 
 
 def counted_deadlocks(server: Server) -> int:
@@ -227,13 +256,15 @@ def _given_server(text: str) -> Server:
         port=url.port or 3306,
         admin_user=user,
         admin_password=password,
+        migration_user=user,
+        migration_password=password,
         app_user=user,
         app_password=password,
         query={"charset": "utf8mb4", **url.query},
     )
 
 
-def _private_server_in(installation: Installation, folder: Path) -> Server:
+def _private_server_in(installation: Installation, folder: Path, *options: str) -> Server:
     port = free_port()
     accounts = folder / "accounts.sql"
     command = installation.server_command(
@@ -242,6 +273,7 @@ def _private_server_in(installation: Installation, folder: Path) -> Server:
         f"--port={port}",
         *_OPTIONS,
         *_KIND_OPTIONS[installation.kind],
+        *options,
     )
     server = Server(
         kind=installation.kind,
@@ -250,6 +282,8 @@ def _private_server_in(installation: Installation, folder: Path) -> Server:
         port=port,
         admin_user="cupo_admin",
         admin_password=secrets.token_hex(16),
+        migration_user="cupo_migrations",
+        migration_password=secrets.token_hex(16),
         app_user="cupo_app",
         app_password=secrets.token_hex(16),
         process=Process(command, folder / "server.log"),
@@ -266,9 +300,15 @@ def _account_statements(server: Server) -> str:
         (
             # An anonymous account of localhost would be chosen before 'cupo_app'@'%'.
             "DROP USER IF EXISTS ''@'localhost';",
-            f"CREATE USER IF NOT EXISTS '{server.admin_user}'@'%' IDENTIFIED BY '{server.admin_password}';",
+            *(
+                f"CREATE USER IF NOT EXISTS '{user}'@'%' IDENTIFIED BY '{password}';"
+                for user, password in (
+                    (server.admin_user, server.admin_password),
+                    (server.migration_user, server.migration_password),
+                    (server.app_user, server.app_password),
+                )
+            ),
             f"GRANT ALL ON *.* TO '{server.admin_user}'@'%' WITH GRANT OPTION;",
-            f"CREATE USER IF NOT EXISTS '{server.app_user}'@'%' IDENTIFIED BY '{server.app_password}';",
             # MySQL is initialised with a root account that has no password.
             f"ALTER USER 'root'@'localhost' IDENTIFIED BY '{server.admin_password}';"
             if server.kind == "mysql"

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,33 +41,30 @@ class Service:
 
 @contextmanager
 def running_service(
-    database_url: str, folder: Path, *, workers: int = 1, application: str | None = None, **settings: Any
+    database_url: str,
+    folder: Path,
+    *,
+    workers: int = 1,
+    application: str | None = None,
+    command: Sequence[str] = ("app", "serve"),
+    **settings: Any,
 ) -> Iterator[Service]:
     """`cupo serve` with `settings` (names without CUPO_), or uvicorn with another `application`.
+
+    `command` is the module in place of `cupo`, and what it is told.
 
     Its output goes to a file in `folder`. Ends by SIGTERM; one that does not end by it fails the test.
     """
     port = free_port()
     log = folder / f"service-{port}.log"
-    if application is None:
-        command = [sys.executable, "-m", "app", "serve", "--port", str(port), "--workers", str(workers)]
-    else:
-        command = [
-            sys.executable,
-            "-m",
-            "uvicorn",
-            application,
-            "--port",
-            str(port),
-            "--workers",
-            str(workers),
-        ]
+    program = command if application is None else ("uvicorn", application)
+    words = [sys.executable, "-m", *program, "--port", str(port), "--workers", str(workers)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CUPO_")}
     environment |= {"CUPO_DATABASE_URL": database_url, "CUPO_ROOT_KEY": ROOT_KEY}
     environment |= {f"CUPO_{name.upper()}": str(value) for name, value in settings.items()}
     with (
         log.open("wb") as output,
-        started(command, env=environment, stdout=output, stderr=subprocess.STDOUT) as process,
+        started(words, env=environment, stdout=output, stderr=subprocess.STDOUT) as process,
     ):
         service = Service(f"http://{LOOPBACK}:{port}", process, log)
         wait_until_alive(service)

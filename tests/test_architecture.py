@@ -17,7 +17,13 @@ USE_CASE_LINES = 25
 USE_CASES = {"changes.py", "service.py"}
 
 # Beside queries.py: the tables, what differs between databases, the migration lock, the checks of a server.
-MAY_HAVE_SQL = {"app/tables.py", "app/dialects.py", "app/migrations.py", "app/ops/checks.py"}
+MAY_HAVE_SQL = {
+    "app/tables.py",
+    "app/dialects.py",
+    "app/migrations.py",
+    "app/ops/checks.py",
+    "app/ops/account.py",
+}
 SQL = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "SHOW ", "SET SESSION", "PRAGMA ", "BEGIN")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef

@@ -16,7 +16,7 @@ import pytest
 from app.cli import SHUTDOWN_SECONDS
 from tests.ports import free_port
 from tests.processes import started
-from tests.servers import Server, fresh_database
+from tests.servers import Server, documented_sql, fresh_database
 from tests.services import POLL_SECONDS, ROOT_KEY
 
 ROOT = Path(__file__).parent.parent
@@ -67,7 +67,49 @@ def test_a_secret_comes_from_the_environment_or_the_start_is_refused(services: d
             if re.search("PASSWORD|KEY|URL", name):
                 assert secret.search(value), name
                 rest = secret.sub("", value)
-                assert rest in {"", "mysql+pymysql://cupo:@mysql:3306/cupo"}
+                assert rest in {"", url_without_password("cupo"), url_without_password("cupo_migrate")}
+
+
+def url_without_password(account: str) -> str:
+    return f"mysql+pymysql://{account}:@mysql:3306/cupo"
+
+
+def test_the_account_that_may_change_the_schema_is_given_to_migrate_alone(services: dict[str, Any]) -> None:
+    given = {name for name in OURS if "MIGRATION" in json.dumps(services[name]["environment"])}
+    assert given == {"migrate"}
+    for name in OURS:
+        assert "//cupo:${MYSQL_PASSWORD:" in services[name]["environment"]["CUPO_DATABASE_URL"]
+
+
+def made_accounts(services: dict[str, Any], passwords: dict[str, str]) -> str:
+    """What the script says that the image's entrypoint reads when it makes the volume."""
+    (mounted,) = (
+        volume.split(":")[0]
+        for volume in services["mysql"]["volumes"]
+        if volume.split(":")[1].startswith("/docker-entrypoint-initdb.d/")
+    )
+    script = ROOT / mounted
+    assert not script.stat().st_mode & 0o111, "the entrypoint runs what may be run, and then has no function"
+    assert passwords.keys() <= services["mysql"]["environment"].keys()
+    words = f"set -eu; docker_process_sql() {{ cat; }}; . {script}"
+    told = subprocess.run(  # noqa: S603 - our own script
+        ["bash", "-c", words],  # noqa: S607 - as the image finds it
+        env=passwords | {"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return told.stdout
+
+
+def test_its_accounts_are_the_documented_ones(services: dict[str, Any]) -> None:
+    passwords = {
+        "CUPO_PASSWORD": "a-password-of-your-own",
+        "CUPO_MIGRATION_PASSWORD": "another-password-of-your-own",
+    }
+    said = [statement.strip() for statement in made_accounts(services, passwords).split(";")]
+    documented = [words for words in documented_sql() if words.startswith(("CREATE USER", "GRANT"))]
+    assert said == [*documented, ""]
 
 
 def test_each_step_waits_for_the_one_before(services: dict[str, Any]) -> None:
@@ -129,9 +171,14 @@ def environment(server: Server, services: dict[str, Any]) -> Iterator[dict[str, 
     """The settings that the file gives to `cupo`, with the private server in place of its own."""
     with fresh_database(server, "cupo_test_compose") as url:
         assert services["cupo"]["environment"].keys() == {"CUPO_DATABASE_URL", "CUPO_ROOT_KEY"}
+        assert services["migrate"]["environment"].keys() == {
+            "CUPO_DATABASE_URL",
+            "CUPO_MIGRATION_DATABASE_URL",
+        }
         ours = {name: value for name, value in os.environ.items() if not name.startswith("CUPO_")}
         yield ours | {
-            "CUPO_DATABASE_URL": url,
+            "CUPO_DATABASE_URL": server.url("cupo_test_compose"),
+            "CUPO_MIGRATION_DATABASE_URL": url,
             "CUPO_ROOT_KEY": ROOT_KEY,
             "CUPO_PORT": str(free_port()),
         }
@@ -148,14 +195,18 @@ def test_the_very_commands_of_the_file_migrate_check_and_serve(
     doctor = command(services["doctor"]["command"], environment)
     migrate = command(services["migrate"]["command"], environment)
     for words, status in ((doctor, 1), (migrate, 0), (migrate, 0), (doctor, 0)):
+        given = services["migrate" if words is migrate else "doctor"]["environment"]
         only_what_it_is_given = {
-            name: value for name, value in environment.items() if name not in {"CUPO_ROOT_KEY", "CUPO_PORT"}
+            name: value
+            for name, value in environment.items()
+            if name in given or not name.startswith("CUPO_")
         }
         ended = subprocess.run(  # noqa: S603 - the commands under test
             words, cwd=ROOT, env=only_what_it_is_given, capture_output=True, text=True, check=False
         )
         assert ended.returncode == status, ended.stdout + ended.stderr
 
+    del environment["CUPO_MIGRATION_DATABASE_URL"]
     kind, *probe = services["cupo"]["healthcheck"]["test"]
     assert kind == "CMD"
 

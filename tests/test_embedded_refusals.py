@@ -107,7 +107,7 @@ def test_many_that_start_at_once_agree_on_one_key(folder: Path) -> None:
     settings = load_settings(database_url=f"sqlite:///{folder}/var/cupo.db")
     barrier = threading.Barrier(20)
 
-    def start(_: int) -> str:
+    def start(_: int) -> str | None:
         barrier.wait(PATIENCE_SECONDS)
         return resolve_root_key(settings)
 

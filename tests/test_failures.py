@@ -12,11 +12,11 @@ from sqlalchemy import Engine, create_engine, text
 from app.db import Database, Tx, uncertain_result
 from app.devices.service import Registered
 from app.errors import Contention, DatabaseUnavailable
-from app.migrations import migrate
 from app.quotas import queries as quotas
 from app.settings import Settings, load_settings
+from tests.databases import migrated_database
 from tests.proxy import Fate, proxied
-from tests.servers import Server, counted_deadlocks, fresh_database, private_server
+from tests.servers import Server, counted_deadlocks, private_server
 from tests.services import ROOT_KEY
 from tests.use_cases import register, revoke
 
@@ -270,14 +270,17 @@ def test_a_server_that_is_back_within_the_budget_costs_the_caller_only_time(
     pytestconfig: pytest.Config,
 ) -> None:
     kind = pytestconfig.getoption("--server")
-    with private_server(kind) as own, fresh_database(own, "cupo_test_restart") as url:
-        migrate(load_settings(database_url=url, root_key=ROOT_KEY))
-        with database(url, lock_budget_seconds=60) as db, ThreadPoolExecutor(1) as threads:
-            first_registration_ever(db, 1)
-            own.kill()
-            waiting = threads.submit(db.transact, register, 1, "a")
-            own.start()
-            assert waiting.result().created
+    with (
+        private_server(kind) as own,
+        migrated_database(own, "cupo_test_restart") as url,
+        database(url, lock_budget_seconds=60) as db,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        first_registration_ever(db, 1)
+        own.kill()
+        waiting = threads.submit(db.transact, register, 1, "a")
+        own.start()
+        assert waiting.result().created
 
 
 def set_read_only(server: Server, *, on: bool) -> None:

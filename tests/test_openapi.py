@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from app.auth.scopes import ACCESS
 from app.errors import AppError
 from app.main import create_app
 from app.settings import load_settings
@@ -14,7 +15,7 @@ from tests.json_schema import Document, faults, resolve
 from tests.single_calls import NewUser, register
 
 PROBLEM = "application/problem+json"
-OF_EVERY_CALL = {"401", "403", "413", "422", "500", "503"}
+OF_EVERY_CALL = {"400", "401", "403", "408", "413", "422", "431", "500", "503"}
 OF_A_BODY = {"400", "415"}
 # All that is answered beside problems.
 ANSWERED = (
@@ -26,6 +27,9 @@ ANSWERED = (
     "DeviceList",
     "Event",
     "EventList",
+    "ApiKey",
+    "CreatedApiKey",
+    "ApiKeyList",
     "Readiness",
     "CheckResult",
     "Alive",
@@ -67,6 +71,10 @@ def test_operations_have_the_ids_that_clients_are_generated_with(document: Docum
         ("delete", "/v1/users/{user_id}/quota"): "resetQuota",
         ("get", "/v1/users/{user_id}/events"): "listEvents",
         ("delete", "/v1/users/{user_id}"): "eraseUser",
+        ("post", "/v1/api-keys"): "createApiKey",
+        ("get", "/v1/api-keys"): "listApiKeys",
+        ("get", "/v1/api-keys/{key_id}"): "getApiKey",
+        ("delete", "/v1/api-keys/{key_id}"): "revokeApiKey",
         ("get", "/livez"): "isAlive",
         ("get", "/readyz"): "isReady",
     }
@@ -89,6 +97,10 @@ def test_operations_have_the_ids_that_clients_are_generated_with(document: Docum
         ("resetQuota", {"200", "412"}),
         ("listEvents", {"200"}),
         ("eraseUser", {"204"}),
+        ("createApiKey", {"201", "403"} | OF_A_BODY),
+        ("listApiKeys", {"200"}),
+        ("getApiKey", {"200", "404"}),
+        ("revokeApiKey", {"204", "404"}),
     ],
 )
 def test_each_call_lists_every_status_that_it_can_answer(
@@ -96,7 +108,8 @@ def test_each_call_lists_every_status_that_it_can_answer(
 ) -> None:
     (found,) = (one for _, _, one in operations(document) if one["operationId"] == operation_id)
     assert set(found["responses"]) == own | OF_EVERY_CALL
-    assert found["security"] == [{"HTTPBearer": []}]
+    of_users: list[dict[str, list[str]]] = [{"UserToken": []}] if ACCESS[operation_id].own_user else []
+    assert found["security"] == [{"HTTPBearer": []}, *of_users]
     assert found["summary"]
     assert found["tags"]
 
@@ -137,7 +150,7 @@ def test_every_success_has_an_example_that_is_what_its_schema_says(document: Doc
             for example in examples:
                 assert faults(document, body["schema"], example) == []
                 seen += 1
-    assert seen == 12
+    assert seen == 15
 
 
 def test_what_is_answered_is_always_whole(document: Document) -> None:
@@ -184,6 +197,7 @@ def test_headers_that_callers_need_are_told(document: Document) -> None:
     }
     assert headers["registerDevice", "201"] == {"ETag", "Location"}
     assert headers["registerDevice", "200"] == {"ETag"}
+    assert headers["createApiKey", "201"] == {"Location"}
     for operation_id in (
         "getDevice",
         "updateDevice",
@@ -225,9 +239,27 @@ def test_every_reference_leads_somewhere_and_nothing_is_described_in_vain(docume
 def test_a_schema_refuses_what_it_does_not_describe(document: Document) -> None:
     """The checks of this file can fail."""
     device = {"$ref": "#/components/schemas/NewDevice"}
+    key = {"$ref": "#/components/schemas/NewApiKey"}
+    for scopes in ([], ["devices:reed"], ["devices:read", "devices:read"]):
+        assert faults(document, key, {"name": "a", "scopes": scopes})
     wrongs: list[Any] = [{"nmae": "x"}, {"platform": "nokia"}, {"name": 1}, {"metadata": {"a": []}}, []]
     for wrong in wrongs:
         assert faults(document, device, wrong)
+
+
+def answers_about_keys(api: httpx.Client) -> list[httpx.Response]:
+    made = api.post("/v1/api-keys", json={"name": "a", "scopes": ["keys:manage"], "expires_in_seconds": 60})
+    headers = {"Authorization": f"Bearer {made.json()['token']}"}
+    address = made.headers["location"]
+    return [
+        made,
+        api.get("/v1/api-keys", params={"limit": 1}),
+        api.get(address),
+        api.get("/v1/api-keys/000000000000"),
+        api.post("/v1/api-keys", json={"name": "a", "scopes": ["users:erase"]}, headers=headers),
+        api.delete(address, headers=headers),
+        api.get(address),
+    ]
 
 
 def test_real_answers_are_what_the_document_says(
@@ -272,6 +304,7 @@ def test_real_answers_are_what_the_document_says(
         api.get(f"{home}/events", params={"limit": 1}),
         api.delete(devices),
         api.delete(home),
+        *answers_about_keys(api),
         api.get("/livez"),
         api.get("/readyz"),
         httpx.get(f"{api.base_url}{devices}"),
@@ -283,6 +316,7 @@ def test_real_answers_are_what_the_document_says(
     for answer in answers:
         path = answer.request.url.path.replace(home, "/v1/users/{user_id}")
         path = re.sub(r"/devices/[^/]+", "/devices/{device_id}", path)
+        path = re.sub(r"/api-keys/[^/]+", "/api-keys/{key_id}", path)
         operation = document["paths"][path][answer.request.method.lower()]
         response = operation["responses"][str(answer.status_code)]
         if answer.content or "content" in response:

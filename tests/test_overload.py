@@ -9,12 +9,11 @@ import httpx
 import pytest
 from sqlalchemy import create_engine, text
 
-from app.migrations import migrate
-from app.settings import load_settings
 from tests.callers import at_once, by_many, one_by_one, register, statuses
+from tests.databases import migrated_database
 from tests.proxy import Fate, proxied
-from tests.servers import fresh_database, private_server
-from tests.services import ROOT_KEY, Service, running_service
+from tests.servers import private_server
+from tests.services import Service, running_service
 
 pytestmark = pytest.mark.locking
 
@@ -107,24 +106,23 @@ def test_a_database_that_goes_and_comes_back_costs_503_and_no_restart(
 ) -> None:
     with (
         private_server(pytestconfig.getoption("--server")) as own,
-        fresh_database(own, "cupo_test_outage") as url,
+        migrated_database(own, "cupo_test_outage") as url,
+        running_service(url, folder) as service,
     ):
-        migrate(load_settings(database_url=url, root_key=ROOT_KEY))
-        with running_service(url, folder) as service:
-            assert statuses(one_by_one(service, [register(1, "before")])) == {201: 1}
-            own.kill()
-            began = time.monotonic()
-            answers = one_by_one(service, [register(1, "during")])
-            assert time.monotonic() - began < 10
-            assert codes(answers) == {"database_unavailable"}
-            assert readiness(service) == (503, ["reachable"])
-            assert httpx.get(f"{service.url}/livez").status_code == 200
-            own.start()
-            assert statuses(one_by_one(service, [register(1, "after"), register(1, "before")])) == {
-                201: 1,
-                200: 1,
-            }
-            assert readiness(service) == (200, [])
+        assert statuses(one_by_one(service, [register(1, "before")])) == {201: 1}
+        own.kill()
+        began = time.monotonic()
+        answers = one_by_one(service, [register(1, "during")])
+        assert time.monotonic() - began < 10
+        assert codes(answers) == {"database_unavailable"}
+        assert readiness(service) == (503, ["reachable"])
+        assert httpx.get(f"{service.url}/livez").status_code == 200
+        own.start()
+        assert statuses(one_by_one(service, [register(1, "after"), register(1, "before")])) == {
+            201: 1,
+            200: 1,
+        }
+        assert readiness(service) == (200, [])
 
 
 def readiness(service: Service) -> tuple[int, list[str]]:

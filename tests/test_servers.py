@@ -62,22 +62,28 @@ def test_server_is_durable_and_takes_500_connections_on_the_loopback_address(own
 
 
 def test_nobody_gets_in_without_a_password(own_server: Server) -> None:
-    for user in ("", "root", "mysql", own_server.admin_user, own_server.app_user):
+    for user in ("", "root", "mysql", own_server.admin_user, own_server.migration_user, own_server.app_user):
         with pytest.raises(pymysql.err.OperationalError, match="denied"):
             pymysql.connect(host=own_server.host, port=own_server.port, user=user, password="")
 
 
-def test_app_account_has_its_database_and_no_other(own_server: Server) -> None:
+def test_accounts_have_their_database_and_no_other(own_server: Server) -> None:
     with (
         fresh_database(own_server, "cupo_test_own") as url,
-        sa.create_engine(url, poolclass=sa.NullPool).connect() as app,
+        sa.create_engine(url, poolclass=sa.NullPool).connect() as migrations,
+        sa.create_engine(own_server.url("cupo_test_own"), poolclass=sa.NullPool).connect() as app,
     ):
-        app.exec_driver_sql("CREATE TABLE t (id INT PRIMARY KEY)")
+        migrations.exec_driver_sql("CREATE TABLE t (id INT PRIMARY KEY)")
+        app.exec_driver_sql("INSERT INTO t VALUES (1)")
+        assert migrations.exec_driver_sql("SELECT CURRENT_USER()").scalar_one() == "cupo_migrations@%"
         assert app.exec_driver_sql("SELECT CURRENT_USER()").scalar_one() == "cupo_app@%"
         # The second matches cupo_test_own where _ stands for any character.
         for elsewhere in ("mysql", "cupo_testXown"):
             with pytest.raises(OperationalError, match="denied"):
-                app.exec_driver_sql(f"CREATE TABLE {elsewhere}.t (id INT PRIMARY KEY)")
+                migrations.exec_driver_sql(f"CREATE TABLE {elsewhere}.t (id INT PRIMARY KEY)")
+        for statement in ("CREATE TABLE u (id INT)", "ALTER TABLE t ADD n INT", "DROP TABLE t"):
+            with pytest.raises(OperationalError, match="denied"):
+                app.exec_driver_sql(statement)
 
 
 def test_app_account_logs_in_by_the_default_way_of_its_server(own_server: Server, kind: Kind) -> None:

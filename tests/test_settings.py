@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from app.cli import cli
+from app.embedded import resolve_root_key
 from app.settings import BadSettings, Settings, load_settings
 from tests.ports import free_port
 
@@ -26,14 +27,21 @@ def settings_table() -> str:
     rows = ["| setting | default | values | what it is |", "| --- | --- | --- | --- |"]
     for name, field in Settings.model_fields.items():
         default = field.default.get_secret_value() if isinstance(field.default, SecretStr) else field.default
-        shown = (
-            "unset" if default is None else f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
-        )
-        rows.append(f"| `CUPO_{name.upper()}` | {shown} | {_values(field)} | {field.description} |")
+        rows.append(f"| `CUPO_{name.upper()}` | {_shown(default)} | {_values(field)} | {field.description} |")
     return "\n".join(rows)
 
 
+def _shown(default: Any) -> str:
+    if default is None:
+        return "unset"
+    if isinstance(default, bool):
+        return f"`{default}`".lower()
+    return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
+
+
 def _values(field: Any) -> str:
+    if field.annotation is bool:
+        return "`true`, `false`"
     choices = get_args(field.annotation)
     if choices and all(isinstance(choice, str) for choice in choices):
         return ", ".join(f"`{choice}`" for choice in choices)
@@ -89,6 +97,18 @@ IMPOSSIBLE = [
     ("CUPO_LOCK_BUDGET_SECONDS", "1.9", "greater"),
     ("CUPO_CONTENTION_RETRIES", "-1", "greater"),
     ("CUPO_MULTI_WRITER", "yes", "auto"),
+    ("CUPO_MAX_CONNECTIONS", "0", "greater"),
+    ("CUPO_HEAD_TIMEOUT_SECONDS", "0", "greater"),
+    ("CUPO_BODY_TIMEOUT_SECONDS", "inf", "less"),
+    ("CUPO_TRUSTED_PROXIES", "proxy.example", "addresses or networks"),
+    ("CUPO_TRUSTED_PROXIES", "10.0.0.1/8", "addresses or networks"),
+    ("CUPO_TRUSTED_PROXIES", "10.0.0.1,", "addresses or networks"),
+    ("CUPO_TRUSTED_PROXIES", "*", "addresses or networks"),
+    ("CUPO_CORS_ORIGINS", "app.example", "https://app.example"),
+    ("CUPO_CORS_ORIGINS", "https://app.example/", "https://app.example"),
+    ("CUPO_CORS_ORIGINS", "https://APP.example", "https://app.example"),
+    ("CUPO_CORS_ORIGINS", "https://app.example,*", "https://app.example"),
+    ("CUPO_CORS_ORIGINS", "null", "https://app.example"),
     ("CUPO_ROOT_KEY", "short", "16 to 256"),
     ("CUPO_ROOT_KEY", "x" * 257, "16 to 256"),
     ("CUPO_ROOT_KEY", "schlüssel-schlüssel", "ASCII"),
@@ -161,14 +181,21 @@ def test_a_bad_setting_stops_the_service_with_one_line(folder: Path, command: tu
     assert list(folder.iterdir()) == [], "nothing was made"
 
 
-@pytest.mark.parametrize("command", [SERVE, UVICORN], ids=" ".join)
-def test_another_database_than_the_embedded_one_needs_a_root_key(
-    folder: Path, database_url: str, command: tuple[str, ...]
+def test_there_is_no_root_key_but_the_one_that_is_set_or_the_embedded_default_s(
+    folder: Path, database_url: str
 ) -> None:
-    ended = run(folder, *command, CUPO_DATABASE_URL=database_url)
-    assert ended.returncode == 1
-    assert re.fullmatch(r"cupo: CUPO_ROOT_KEY: must be set [^\n]+\n", ended.stderr)
+    embedded = f"sqlite:///{folder}/cupo.db"
+    for url, root_key, found in (
+        (database_url, None, None),
+        (database_url, "off", None),
+        (database_url, SECRET, SECRET),
+        (embedded, "off", None),
+        (embedded, SECRET, SECRET),
+    ):
+        assert resolve_root_key(load_settings(database_url=url, root_key=root_key)) == found
     assert list(folder.iterdir()) == []
+    made = resolve_root_key(load_settings(database_url=embedded))
+    assert made == (folder / "root_key").read_text().strip()
 
 
 @pytest.mark.parametrize("command", ["serve", "migrate", "doctor", "openapi"])

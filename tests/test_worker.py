@@ -15,11 +15,11 @@ from sqlalchemy import Engine, create_engine, text
 from app.db import Database, Tx
 from app.devices.service import Registered
 from app.idempotency.queries import Answer, keep_answer
-from app.migrations import migrate
 from app.settings import Settings, load_settings
 from app.worker import Swept, run_once, run_until
+from tests.databases import migrated_database
 from tests.proxy import Fate, proxied
-from tests.servers import Server, fresh_database
+from tests.servers import Server
 from tests.services import ROOT_KEY
 from tests.use_cases import register
 
@@ -31,10 +31,8 @@ LONG_AGO = "UTC_TIMESTAMP(6) - INTERVAL 2 DAY"
 @pytest.fixture
 def own(server: Server) -> Iterator[Settings]:
     """A database of its own: a pass of the worker is about all users."""
-    with fresh_database(server, "cupo_test_worker") as url:
-        settings = load_settings(database_url=url, root_key=ROOT_KEY)
-        migrate(settings)
-        yield settings
+    with migrated_database(server, "cupo_test_worker") as url:
+        yield load_settings(database_url=url, root_key=ROOT_KEY)
 
 
 @pytest.fixture

@@ -1,19 +1,22 @@
 """Who calls, and whether they may: a key with the scope that the call needs, or a user on their own."""
 
-import hashlib
 import hmac
 from dataclasses import dataclass
 
 from fastapi import Request
 from fastapi.security import HTTPBearer
 
+from app.auth.errors import Forbidden, ForbiddenToUsers, Unauthenticated, UnknownCredential
+from app.auth.known_keys import KnownKeys
 from app.auth.scopes import SCOPES, Access, Scope
-from app.errors import Forbidden, NotFound, Unauthenticated
+from app.auth.user_tokens import UserTokens
+from app.errors import NotFound
+from app.keys.token import PREFIX, digest_of, id_in
 
 ROOT_ACTOR = "root_key"
 OWN_USER = "me"
 
-bearer = HTTPBearer(auto_error=False, description="The root key, `CUPO_ROOT_KEY`.")
+bearer = HTTPBearer(auto_error=False, description="An API key, `cupo_…`. For the first one, the root key.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +32,41 @@ ROOT = Principal(ROOT_ACTOR, frozenset(SCOPES))
 
 
 async def authenticate(request: Request) -> Principal:
-    """The caller; Unauthenticated (401) where none is known.
+    """The caller; Unauthenticated (401) where none is known, whatever the reason.
 
-    Compares digests, in constant time, so that neither the key's text nor its length shows in the duration.
+    Compares digests, in constant time, so that neither a key's text nor its length shows in the duration.
+    Raises Unavailable (503) where the database has to be asked for a key and does not answer.
     """
+    if len(request.headers.getlist("authorization")) > 1:
+        raise UnknownCredential  # a proxy may have looked at the other one
     credentials = await bearer(request)
     if credentials is None:
         raise Unauthenticated
-    given = hashlib.sha256(credentials.credentials.encode(errors="surrogateescape")).digest()
-    if not hmac.compare_digest(given, request.app.state.root_key_digest):
-        raise Unauthenticated
-    return ROOT
+    token = credentials.credentials
+    digest = digest_of(token)
+    root = request.app.state.root_key_digest
+    if root is not None and hmac.compare_digest(digest, root):
+        return ROOT
+    if token.startswith(PREFIX):
+        return await _holder_of_key(request.app.state.known_keys, token, digest)
+    if token.count(".") == 2:
+        return await _user_of_token(request.app.state.user_tokens, token)
+    raise UnknownCredential
+
+
+async def _holder_of_key(known: KnownKeys, token: str, digest: bytes) -> Principal:
+    key_id = id_in(token)
+    key = None if key_id is None else await known.find(key_id, digest)
+    if key is None:
+        raise UnknownCredential
+    return Principal(key.actor, key.scopes)
+
+
+async def _user_of_token(tokens: UserTokens | None, token: str) -> Principal:
+    if tokens is None:
+        raise UnknownCredential
+    user_id = await tokens.user_of(token)
+    return Principal(f"user:{user_id}", user_id=user_id)
 
 
 def authorise(principal: Principal, access: Access, request: Request) -> None:
@@ -56,5 +83,5 @@ def authorise(principal: Principal, access: Access, request: Request) -> None:
     if named is not None and named not in {OWN_USER, str(principal.user_id)}:
         raise NotFound
     if not access.own_user:
-        raise Forbidden(access.scope)
+        raise ForbiddenToUsers(access.scope)
     request.path_params["user_id"] = str(principal.user_id)

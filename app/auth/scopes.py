@@ -39,4 +39,8 @@ ACCESS: dict[str, Access] = {
     "resetQuota": Access("quotas:write"),
     "listEvents": Access("events:read", own_user=True),
     "eraseUser": Access("users:erase"),
+    "createApiKey": Access("keys:manage"),
+    "listApiKeys": Access("keys:manage"),
+    "getApiKey": Access("keys:manage"),
+    "revokeApiKey": Access("keys:manage"),
 }

@@ -4,11 +4,13 @@ import uuid_utils
 from fastapi import APIRouter, Query, Response
 
 from app import cursors
+from app.auth.errors import EvictionNotAllowed
 from app.devices import changes, service
 from app.devices.schemas import Device, DeviceList, NewDevice, Registration, RevokedDevices
 from app.devices.service import Registered
 from app.http import (
     V1,
+    CallerOfCall,
     Cursor,
     DatabaseOfApp,
     DeviceIdInPath,
@@ -25,6 +27,7 @@ from app.problems import (
     DEVICE_LIMIT_REACHED,
     DEVICE_NOT_FOUND,
     ETAG,
+    EVICTION_NOT_ALLOWED,
     OF_A_BODY,
     OF_A_KEY,
     RATE_EXCEEDED,
@@ -52,19 +55,28 @@ LOCATION = {"Location": {"description": "The device's address.", "schema": {"typ
         },
         201: {"headers": ETAG | LOCATION},
         **answers(
-            DEVICE_LIMIT_REACHED, DEVICE_BLOCKED, DEVICE_NOT_FOUND, RATE_EXCEEDED, *OF_A_BODY, *OF_A_KEY
+            DEVICE_LIMIT_REACHED,
+            DEVICE_BLOCKED,
+            EVICTION_NOT_ALLOWED,
+            DEVICE_NOT_FOUND,
+            RATE_EXCEEDED,
+            *OF_A_BODY,
+            *OF_A_KEY,
         ),
     },
 )
 async def register_device(
     user_id: UserIdInPath,
     new: NewDevice,
+    caller: CallerOfCall,
     origin: OriginOfCall,
     claim: ClaimOfCall,
     db: DatabaseOfApp,
     settings: SettingsOfApp,
 ) -> Response:
     """Register a device under the user's limit. The same `device_id` again never takes a second slot."""
+    if new.on_limit != "reject" and caller.user_id is not None and not settings.user_tokens_may_evict:
+        raise EvictionNotAllowed
     # Made before the first run: a run after an uncertain COMMIT must find the device that it may have made.
     device_id = new.device_id or str(uuid_utils.uuid7())
     return await answered(

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
@@ -10,8 +11,10 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app import migrations
 from app.dialects import SessionRefused
+from app.embedded import has_root_key
 from app.errors import Contention
-from app.failures import failure_of
+from app.failures import failure_of, tls_refusal
+from app.ops.account import encryption, is_on_this_machine, needless_rights
 from app.quotas.queries import insert_lock_row
 from app.settings import Settings
 from app.tables import device_registration_locks as locks
@@ -25,12 +28,24 @@ NOBODY = 0
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that must hold, as it was found."""
+    """One thing that must hold, or should, as it was found."""
 
     name: str
     ok: bool
     found: str
     wanted: str
+    is_required: bool = True  # False: the limit holds without it, so it stops nothing
+
+    @property
+    def status(self) -> Literal["ok", "warn", "fail"]:
+        if self.ok:
+            return "ok"
+        return "fail" if self.is_required else "warn"
+
+
+def all_hold(checks: list[Check]) -> bool:
+    """Whether the service may do its work; a warning is no reason against it."""
+    return all(check.status != "fail" for check in checks)
 
 
 def cheap_checks(engine: Engine, settings: Settings) -> list[Check]:
@@ -48,6 +63,9 @@ def all_checks(engine: Engine, settings: Settings) -> list[Check]:
         _binlog_format,
         _timeouts,
         _grants,
+        _needless_rights,
+        _encryption,
+        _root_key,
         _row_lock,
     )
     return _run(engine, settings, everything)
@@ -82,7 +100,9 @@ def _reason(error: SQLAlchemyError) -> str:
     """The error's number, not its text: that names hosts and accounts, and /readyz answers anybody."""
     original = getattr(error, "orig", None)
     number = original.args[0] if original is not None and original.args else type(error).__name__
-    return f"error {number}" if isinstance(number, int) else str(number)
+    distrust = tls_refusal(original)
+    told = f"error {number}" if isinstance(number, int) else str(number)
+    return f"{told}, TLS: {distrust}" if distrust else told
 
 
 def variables(connection: Connection, *names: str) -> dict[str, str]:
@@ -169,22 +189,64 @@ def _grants(connection: Connection, settings: Settings) -> Iterator[Check]:
     """Try each statement on no rows: what the account may do counts, not how the grant was written."""
     if _is_sqlite(connection):
         return
-    for table in sorted(metadata.tables):
-        missing = []
+    for table, columns in sorted(metadata.tables.items()):
+        missing, key = [], columns.primary_key.columns[0].name
         for right, statement in {
-            "SELECT": f"SELECT user_id FROM {table} WHERE user_id = 0",  # noqa: S608 - names are our own
-            "INSERT": f"INSERT INTO {table} SELECT * FROM {table} WHERE user_id = 0 AND 1 = 0",  # noqa: S608
-            "UPDATE": f"UPDATE {table} SET user_id = user_id WHERE user_id = 0 AND 1 = 0",  # noqa: S608
-            "DELETE": f"DELETE FROM {table} WHERE user_id = 0 AND 1 = 0",  # noqa: S608
+            "SELECT": f"SELECT {key} FROM {table} WHERE {key} = 0 AND 1 = 0",  # noqa: S608 - names are our own
+            "INSERT": f"INSERT INTO {table} SELECT * FROM {table} WHERE {key} = 0 AND 1 = 0",  # noqa: S608
+            "UPDATE": f"UPDATE {table} SET {key} = {key} WHERE {key} = 0 AND 1 = 0",  # noqa: S608
+            "DELETE": f"DELETE FROM {table} WHERE {key} = 0 AND 1 = 0",  # noqa: S608
         }.items():
             try:
                 connection.exec_driver_sql(statement)
             except DBAPIError:
                 missing.append(right)
+                connection.rollback()  # the session that was denied is dropped; the next one goes on
         found = f"no {', '.join(missing)}" if missing else "all"
         yield Check(
             f"grants on {table}", ok=not missing, found=found, wanted="SELECT, INSERT, UPDATE, DELETE"
         )
+
+
+def _needless_rights(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """Whoever takes over the service has them too."""
+    if _is_sqlite(connection):
+        return
+    found = "; ".join(needless_rights(connection))
+    yield Check(
+        "needless rights",
+        ok=not found,
+        found=found or "none",
+        wanted="none (docs/database.md)",
+        is_required=False,
+    )
+
+
+def _encryption(connection: Connection, settings: Settings) -> Iterator[Check]:
+    if _is_sqlite(connection):
+        return
+    is_verified = settings.database_tls_ca_file is not None
+    is_near = is_on_this_machine(settings.url)
+    tls = encryption(connection)
+    yield Check(
+        "encryption",
+        ok=is_verified or is_near,
+        found=f"{tls}, {'verified' if is_verified else 'not verified'}" if tls else "none",
+        wanted="any, on this machine" if is_near else "verified (CUPO_DATABASE_TLS_CA_FILE)",
+        is_required=False,
+    )
+
+
+def _root_key(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """It may do everything, never ends, and the trail does not tell who used it."""
+    is_in_use = has_root_key(settings)
+    yield Check(
+        "root key",
+        ok=not is_in_use,
+        found="in use" if is_in_use else "none",
+        wanted="none (cupo keys create, then CUPO_ROOT_KEY=off)",
+        is_required=False,
+    )
 
 
 def _row_lock(connection: Connection, settings: Settings) -> Iterator[Check]:

@@ -1,13 +1,11 @@
 """Whether the process answers, and whether it can do its work."""
 
-from dataclasses import asdict
-
 from anyio import CapacityLimiter, move_on_after, to_thread
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
 from app.db import make_engine
-from app.ops.checks import Check, cheap_checks
+from app.ops.checks import Check, all_hold, cheap_checks
 from app.settings import Settings
 
 router = APIRouter(tags=["operations"])
@@ -71,8 +69,8 @@ async def is_ready(request: Request, response: Response) -> Readiness:
     """Database reachable, isolation level, table engines, migrations at head."""
     probe: Probe = request.app.state.probe
     checks = await probe.look()
-    ready = all(check.ok for check in checks)
+    ready = all_hold(checks)
     if not ready:
         response.status_code = 503
-    results = [CheckResult(**asdict(check)) for check in checks]
+    results = [CheckResult.model_validate(check, from_attributes=True) for check in checks]
     return Readiness(status="ready" if ready else "not ready", checks=results)

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from app.main import create_app
-from app.migrations import migrate
 from app.settings import load_settings
 from tests.api.tools import run
-from tests.servers import Server, fresh_database
+from tests.databases import migrated_database
+from tests.servers import Server
 from tests.services import ROOT_KEY, Service, running_service
 
 HERE = Path(__file__).parent
@@ -33,10 +33,12 @@ pytestmark = [pytest.mark.schemathesis, pytest.mark.slow, pytest.mark.timeout(PA
 @pytest.fixture(scope="module")
 def lonely_service(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """With a database of its own: any user may be called for, and erased."""
-    with fresh_database(server, "cupo_test_schemathesis") as url:
-        migrate(load_settings(database_url=url, root_key=ROOT_KEY))
-        with running_service(url, tmp_path_factory.mktemp("service"), default_device_limit=100) as running:
-            yield running
+    folder = tmp_path_factory.mktemp("service")
+    with (
+        migrated_database(server, "cupo_test_schemathesis") as url,
+        running_service(url, folder, default_device_limit=100) as running,
+    ):
+        yield running
 
 
 def schemathesis(

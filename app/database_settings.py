@@ -1,0 +1,73 @@
+"""What the settings of the database may be, each alone and beside the others."""
+
+from typing import Annotated
+
+from pydantic import AfterValidator, SecretStr, ValidationInfo
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError
+
+from app.tls import verified_tls
+
+# Each connection would get a database of its own.
+_NO_FILE = (None, "", ":memory:")
+SUPPORTED_DATABASES = ("mysql+pymysql", "mariadb+pymysql", "sqlite")
+
+
+def _supported(value: SecretStr) -> SecretStr:
+    try:
+        url = make_url(value.get_secret_value())
+    except (ArgumentError, ValueError):  # ValueError: its port is no number
+        raise ValueError("is not a database URL such as mysql+pymysql://app:secret@db:3306/cupo") from None
+    if url.drivername not in SUPPORTED_DATABASES:
+        raise ValueError(f"starts with {url.drivername!r}; use one of {', '.join(SUPPORTED_DATABASES)}")
+    if url.drivername != "sqlite" and not url.database:
+        raise ValueError("names no database; put its name last: mysql+pymysql://app:secret@db:3306/cupo")
+    if any(name.startswith("ssl") and name != "ssl_disabled" for name in url.query):
+        raise ValueError(
+            "says how to use TLS; say it by CUPO_DATABASE_TLS_CA_FILE, which verifies the server"
+        )
+    if url.drivername == "sqlite" and (url.database in _NO_FILE or url.host or url.query):
+        raise ValueError("must name a file that all connections share, such as sqlite:///var/cupo.db")
+    return value
+
+
+def _same_database(value: SecretStr, others: ValidationInfo) -> SecretStr:
+    """What two URLs can tell: their hosts may differ, as one may lead through a proxy."""
+    if "database_url" in others.data:
+        url, served = (make_url(secret.get_secret_value()) for secret in (value, others.data["database_url"]))
+        if (url.get_backend_name() == "sqlite") != (served.get_backend_name() == "sqlite"):
+            raise ValueError("must lead to the same database as CUPO_DATABASE_URL, which is of another kind")
+        if url.database != served.database:
+            raise ValueError(f"names {url.database!r}, and CUPO_DATABASE_URL {served.database!r}")
+    return value
+
+
+def _usable(ca_file: str, others: ValidationInfo) -> str:
+    for secret in filter(None, (others.data.get("database_url"), others.data.get("migration_database_url"))):
+        url = make_url(secret.get_secret_value())
+        if url.get_backend_name() == "sqlite":
+            raise ValueError("is of no use: CUPO_DATABASE_URL is a file")
+        if "ssl_disabled" in url.query:
+            raise ValueError("is of no use: the database's URL says ssl_disabled")
+    verified_tls(ca_file, None, None)
+    return ca_file
+
+
+def _usable_with_its_key(certificate_file: str | None, others: ValidationInfo) -> str | None:
+    if not {"database_tls_ca_file", "database_tls_key_file"} <= others.data.keys():
+        return certificate_file
+    ca_file, key_file = others.data["database_tls_ca_file"], others.data["database_tls_key_file"]
+    if certificate_file is None:
+        if key_file is not None:
+            raise ValueError("must be set where CUPO_DATABASE_TLS_KEY_FILE is")
+    elif ca_file is None:
+        raise ValueError("needs CUPO_DATABASE_TLS_CA_FILE: the server must be known first")
+    else:
+        verified_tls(ca_file, certificate_file, key_file)
+    return certificate_file
+
+
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_supported)]
+MigrationUrl = Annotated[SecretStr, AfterValidator(_supported), AfterValidator(_same_database)]
+CaFile = Annotated[str, AfterValidator(_usable)]
+CertificateFile = Annotated[str | None, AfterValidator(_usable_with_its_key)]

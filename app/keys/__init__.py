@@ -1,0 +1,1 @@
+"""API keys: who else may call, until when, and what for."""
