@@ -1,7 +1,7 @@
 """Every series that Prometheus may scrape, each declared once. A leaf: whoever counts imports this.
 
-Durations are in seconds. No label holds the id of a user, a device or a request: each has few values, and those
-that are known beforehand are there at 0 from the start, so that a rate over them is right at once.
+Durations are in seconds. No label holds an id of a user, a device or a request: each has few values. Those that
+are known beforehand are there at 0 from the start, so that a rate over them is right at once.
 
 With several serving processes the values lie in files that all of them read (`PROMETHEUS_MULTIPROC_DIR`, see
 docs/decisions/0018-metrics-of-several-processes.md). A gauge is then summed over the processes that live.
@@ -121,6 +121,19 @@ SWEEP_USERS_LEFT_OUT = Counter(
 LAST_SWEEP = Gauge(
     "cupo_sweep_last_success_timestamp_seconds",
     "When a pass last ended well, in Unix time; 0: not yet.",
+    multiprocess_mode="livemax",
+)
+
+AUDIT_USERS_ABOVE_LIMIT = Gauge(
+    "cupo_audit_users_above_limit",
+    "Users above their limit as the worker last counted them. passed and untold should not be; lowered (the "
+    "limit was) and imported (by --over-limit keep) may be.",
+    ["cause"],
+    multiprocess_mode="livemax",
+)
+LAST_AUDIT = Gauge(
+    "cupo_audit_last_success_timestamp_seconds",
+    "When the worker last counted users above their limit, in Unix time; 0: not yet.",
     multiprocess_mode="livemax",
 )
 

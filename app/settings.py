@@ -1,9 +1,10 @@
 """Settings: one frozen object, read once from the environment (prefix `CUPO_`)."""
 
+import datetime
 import os
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, AwareDatetime, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
@@ -45,6 +46,10 @@ def _fit(value: SecretStr) -> SecretStr:
     return value
 
 
+def _in_utc(instant: datetime.datetime) -> datetime.datetime:
+    return instant.astimezone(datetime.UTC)
+
+
 class Settings(BaseSettings):
     """Everything that can be set. Durations are in seconds; each name carries its unit."""
 
@@ -60,6 +65,11 @@ class Settings(BaseSettings):
     workers: int = Field(default=1, ge=1, le=256, description="Processes that serve calls.")
     default_device_limit: int = Field(
         default=3, ge=0, le=10_000, description="Devices that a user may have; 0 refuses every new one."
+    )
+    default_device_limit_since: Annotated[AwareDatetime, AfterValidator(_in_utc)] | None = Field(
+        default=None,
+        description="When the default limit was last lowered, such as `2026-11-30T09:30:00Z`: the audit does "
+        "not hold devices against it that came before. Unset: it always was as it is.",
     )
     default_lease_seconds: int | None = Field(
         default=None,
@@ -78,6 +88,12 @@ class Settings(BaseSettings):
     )
     sweep_interval_seconds: float = Field(
         default=10.0, gt=0, le=3600, description="How often `cupo worker` looks for what has expired."
+    )
+    audit_interval_seconds: float = Field(
+        default=3600.0,
+        ge=0,
+        le=604_800,
+        description="How often `cupo worker` looks for users above their limit; 0: never.",
     )
     root_key: Annotated[SecretStr, AfterValidator(_fit)] | None = Field(
         default=None,
