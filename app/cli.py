@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-import uvicorn
 from rich.console import Console
 from rich.table import Table
-from uvicorn.config import LOGGING_CONFIG
 
-from app import migrations
+from app import logs, migrations, processes, tracing
 from app.audit.command import COULD_NOT_LOOK
 from app.audit.command import audit as audit_all
 from app.audit.watch import watch_until
@@ -28,10 +26,9 @@ from app.imports.run import Import
 from app.imports.service import OverLimit
 from app.main import create_app
 from app.ops.checks import all_checks
+from app.ops.worker_port import Progress, open_port
 from app.settings import BadSettings, Settings, load_settings
 from app.worker import run_until
-
-SHUTDOWN_SECONDS = 15
 
 cli = typer.Typer(
     name="cupo",
@@ -63,7 +60,6 @@ def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on (CUPO_HOST).")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on (CUPO_PORT).")] = None,
     workers: Annotated[int | None, typer.Option(help="Processes that serve calls (CUPO_WORKERS).")] = None,
-    access_log: Annotated[bool, typer.Option(help="Print a line for each call.")] = False,
 ) -> None:
     """Serve the API until Ctrl-C or SIGTERM; calls in flight are finished first."""
     settings = _settings(host=host, port=port, workers=workers)
@@ -74,19 +70,7 @@ def serve(
         _fail(reason)
     _require_free_port(settings)
     _greet(settings, key)
-    uvicorn.run(
-        "app.main:app",
-        host=settings.host,
-        port=settings.port,
-        workers=settings.workers,
-        loop="uvloop",
-        http="httptools",
-        ws="none",
-        access_log=access_log,
-        server_header=False,
-        timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        log_config=_log_config(),
-    )
+    sys.exit(processes.serve(settings))
 
 
 def _require_free_port(settings: Settings) -> None:
@@ -111,11 +95,6 @@ def _greet(settings: Settings, key: str) -> None:
         f'  curl -i {address}/v1/users/42/devices -H "Authorization: Bearer {shown}"'
         f" -H 'Content-Type: application/json' -d {body}"
     )
-
-
-def _log_config() -> dict[str, Any]:
-    logger = {"handlers": ["default"], "level": "INFO", "propagate": False}
-    return {**LOGGING_CONFIG, "loggers": {**LOGGING_CONFIG["loggers"], "app": logger}}
 
 
 @cli.command()
@@ -176,15 +155,27 @@ def worker() -> None:
     Any number may run, on any machine; a pass that runs is finished first.
     """
     settings = _settings()
-    logging.config.dictConfig(_log_config())
+    logging.config.dictConfig(logs.configuration(settings))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    tracing.start(settings)
+    progress = Progress()
+    try:
+        with open_port(settings, progress):
+            _work_until(stop, settings, progress)
+    except OSError as error:
+        _fail(f"CUPO_WORKER_METRICS_PORT: cannot listen: {error.strerror}")
+    finally:
+        tracing.stop()
+
+
+def _work_until(stop: threading.Event, settings: Settings, progress: Progress) -> None:
     db = Database(settings)
     watch = threading.Thread(target=watch_until, args=(stop, db, settings))
     watch.start()
     try:
-        run_until(stop, db, settings)
+        run_until(stop, db, settings, progress.note)
     finally:
         stop.set()
         watch.join()

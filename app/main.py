@@ -8,8 +8,9 @@ from typing import Any
 
 from anyio import to_thread
 from fastapi import FastAPI
+from uvicorn.config import STARTUP_FAILURE
 
-from app import __version__, problems
+from app import __version__, problems, tracing
 from app.db import Database
 from app.devices.change_routes import router as device_changes
 from app.devices.routes import router as devices
@@ -22,6 +23,8 @@ from app.ops.explorer import ASSETS, assets
 from app.ops.explorer import router as explorer
 from app.ops.health import Probe
 from app.ops.health import router as health
+from app.ops.requests import RecordedRequests
+from app.ops.scrape import router as scrape
 from app.quotas.routes import router as quotas
 from app.settings import BadSettings, Settings, load_settings
 from app.users.routes import router as users
@@ -29,6 +32,7 @@ from app.users.routes import router as users
 
 def create_app(settings: Settings) -> FastAPI:
     """The service. Raises BadSettings where it must not start."""
+    tracing.start(settings)
     app = FastAPI(
         title="Cupo",
         version=__version__,
@@ -39,11 +43,12 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.root_key_digest = hashlib.sha256(resolve_root_key(settings).encode()).digest()
-    for router in (devices, device_changes, quotas, events, users, health, explorer):
+    for router in (devices, device_changes, quotas, events, users, health, scrape, explorer):
         app.include_router(router)
     app.mount(ASSETS, assets)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BodyLimit)
+    app.add_middleware(RecordedRequests)
     app.add_middleware(RequestIds)  # the last one added is the outermost
     problems.install(app)
     describe(app)
@@ -61,6 +66,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         app.state.probe.close()
         app.state.database.close()
+        tracing.stop()
 
 
 def __getattr__(name: str) -> Any:
@@ -72,4 +78,5 @@ def __getattr__(name: str) -> Any:
         migrate_embedded(settings)
         return create_app(settings)
     except (BadSettings, MigrationFailed) as reason:
-        sys.exit(f"cupo: {reason}")
+        print(f"cupo: {reason}", file=sys.stderr)  # noqa: T201 - there is no log yet
+        sys.exit(STARTUP_FAILURE)  # by which uvicorn knows that no other process would start either

@@ -1,7 +1,7 @@
 """Every series that Prometheus may scrape, each declared once. A leaf: whoever counts imports this.
 
-Durations are in seconds. No label holds an id of a user, a device or a request: each has few values. Those that
-are known beforehand are there at 0 from the start, so that a rate over them is right at once.
+Durations are in seconds. No label holds an id of a user, a device or a request: each has few values. Those
+that are known beforehand are there at 0 from the start, so that a rate over them is right at once.
 
 With several serving processes the values lie in files that all of them read (`PROMETHEUS_MULTIPROC_DIR`, see
 docs/decisions/0018-metrics-of-several-processes.md). A gauge is then summed over the processes that live.

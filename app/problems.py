@@ -67,6 +67,7 @@ def problem(error: AppError, instance: str, request_id: str) -> dict[str, Any]:
 
 def answer(request: Request, error: AppError) -> ProblemResponse:
     request_id = request.state.request_id
+    request.state.code = error.code  # for the request's line in the log and the metrics
     body = problem(error, quote(request.scope["path"], safe="/~!$&'()*+,;=:@"), request_id)
     return ProblemResponse(body, error.status, {**error.headers, "X-Request-ID": request_id})
 

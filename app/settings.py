@@ -2,6 +2,7 @@
 
 import datetime
 import os
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, AwareDatetime, Field, SecretStr, ValidationError
@@ -48,6 +49,16 @@ def _fit(value: SecretStr) -> SecretStr:
 
 def _in_utc(instant: datetime.datetime) -> datetime.datetime:
     return instant.astimezone(datetime.UTC)
+
+
+def _possible(traces: Literal["off", "on"]) -> Literal["off", "on"]:
+    try:
+        found = traces == "off" or find_spec("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    except ModuleNotFoundError:
+        found = None
+    if not found:
+        raise ValueError("needs what is not installed: pip install 'cupo[otel]'")
+    return traces
 
 
 class Settings(BaseSettings):
@@ -148,6 +159,42 @@ class Settings(BaseSettings):
         default="auto",
         description="Whether several database nodes take writes (Galera, Group Replication); `auto` asks the "
         "server.",
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="What is logged: `info` has a line for each call, `debug` also for `/livez`, `/readyz` "
+        "and `/metrics`.",
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        default="auto", description="How it is logged; `auto` is `console` on a terminal, else `json`."
+    )
+    slow_transaction_seconds: float = Field(
+        default=1.0, gt=0, le=60, description="A transaction that takes this long gets a line of its own."
+    )
+    traces: Annotated[Literal["off", "on"], AfterValidator(_possible)] = Field(
+        default="off",
+        description="OpenTelemetry's traces, for which the extra `otel` must be installed. Its own variables "
+        "(`OTEL_EXPORTER_OTLP_ENDPOINT`, …) say where they go.",
+    )
+    shutdown_delay_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        le=300,
+        description="After SIGTERM, how long `/readyz` says 503 while calls are still served, so that a load "
+        "balancer sees it before the port closes.",
+    )
+    keep_alive_seconds: int = Field(
+        default=75,
+        ge=1,
+        le=3600,
+        description="How long a client's connection may be idle; more than a load balancer's own limit.",
+    )
+    worker_metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Where `cupo worker` answers `/metrics` and `/livez`, on `CUPO_HOST`. Unset: nowhere.",
     )
 
     @property

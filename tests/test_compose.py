@@ -13,7 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from app.cli import SHUTDOWN_SECONDS
+from app.processes import longest_call_seconds
+from app.settings import Settings
 from tests.ports import free_port
 from tests.processes import started
 from tests.servers import Server, fresh_database
@@ -99,7 +100,7 @@ def test_the_service_may_do_little_and_has_time_to_end(services: dict[str, Any])
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
     for name in ("cupo", "worker"):
-        assert int(services[name]["stop_grace_period"].removesuffix("s")) > SHUTDOWN_SECONDS
+        assert int(services[name]["stop_grace_period"].removesuffix("s")) > longest_call_seconds(Settings())
     assert services["cupo"]["ports"] == ["127.0.0.1:8000:8000"]
 
 

@@ -69,6 +69,7 @@ def test_operations_have_the_ids_that_clients_are_generated_with(document: Docum
         ("delete", "/v1/users/{user_id}"): "eraseUser",
         ("get", "/livez"): "isAlive",
         ("get", "/readyz"): "isReady",
+        ("get", "/metrics"): "getMetrics",
     }
 
 
