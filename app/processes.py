@@ -1,7 +1,7 @@
 """The processes of `cupo serve`: one that serves, or one that watches over several.
 
-SIGTERM or Ctrl-C begins an orderly end: `/readyz` says 503, calls are served until the delay has passed, the port
-closes, and what is in flight is finished. A second signal ends everything at once.
+SIGTERM or Ctrl-C begins an orderly end: `/readyz` says 503, calls are served until the delay has passed, the
+port closes, what is in flight is finished. A second signal ends everything at once.
 """
 
 import logging

@@ -7,6 +7,8 @@ import pytest
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 REDIS = ("redis-server",)
+PROMTOOL = ("promtool",)
+HAPROXY = ("haproxy",)
 
 
 def program(names: tuple[str, ...]) -> str:
