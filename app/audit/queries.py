@@ -11,12 +11,11 @@ from typing import Any
 from sqlalchemy import (
     ColumnElement,
     Row,
-    Select,
     Table,
     and_,
     case,
-    exists,
     func,
+    literal,
     null,
     select,
     text,
@@ -63,15 +62,19 @@ def next_users(tx: Tx, after: int | None, rows: int, *tables: Table) -> Users:
 
 
 def users_above_limit(tx: Tx, users: Users, default_limit: int) -> Sequence[tuple[int, int, int]]:
-    """Those with more devices than they may have: user_id, used, limit. Reads the primary key of devices."""
-    limit = func.coalesce(func.max(user_quotas.c.device_limit), default_limit)
-    used = func.count()
+    """Those with more devices than they may have: user_id, used, limit.
+
+    By the primary key: `devices_by_expiry` would lead through all leases of all users. A join with the own
+    limits would read all of those too; a subquery looks up one by one.
+    """
+    own = select(user_quotas.c.device_limit).where(user_quotas.c.user_id == devices.c.user_id)
+    limit = func.coalesce(own.scalar_subquery(), default_limit)
     counted = (
-        select(devices.c.user_id, used.label("used"), limit.label("device_limit"))
-        .select_from(devices.outerjoin(user_quotas, user_quotas.c.user_id == devices.c.user_id))
+        select(devices.c.user_id, func.count().label("used"), limit.label("device_limit"))
+        .with_hint(devices, "FORCE INDEX (PRIMARY)", "mysql")
         .where(users.of(devices), is_alive())
         .group_by(devices.c.user_id)
-        .having(used > limit)
+        .having(func.count() > limit)
     )
     return [(*row,) for row in tx.execute(counted.order_by(devices.c.user_id))]
 
@@ -106,10 +109,15 @@ def _stream(tx: Tx, whose: ColumnElement[bool]) -> Iterator[Row[Any]]:
 
 
 def orphan_locks(tx: Tx, users: Users) -> Sequence[int]:
-    """Users who have a lock row and nothing else. Looks each up in the other tables, by an index."""
-    query: Select[Any] = select(locks.c.user_id).where(users.of(locks), locks.c.user_id != NOBODY)
+    """Users who have a lock row and nothing else.
+
+    Each is looked up in the other tables, by an index. NOT EXISTS would leave it to the optimiser to read a
+    whole table first.
+    """
+    query = select(locks.c.user_id).where(users.of(locks), locks.c.user_id != NOBODY)
     for other in (devices, user_quotas, device_blocks, events, idempotency_keys):
-        query = query.where(~exists().where(other.c.user_id == locks.c.user_id))
+        one = select(literal(1)).select_from(other).where(other.c.user_id == locks.c.user_id).limit(1)
+        query = query.where(one.scalar_subquery().is_(None))
     return tx.execute(query.order_by(locks.c.user_id)).scalars().all()
 
 
