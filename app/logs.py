@@ -50,6 +50,7 @@ class WaitingLines(logging.handlers.QueueHandler):
         logging.captureWarnings(capture=True)
         self._sink = logging.StreamHandler(_Descriptor(STANDARD_ERROR))
         self._sink.setFormatter(_formatter(as_json))
+        self._sink.lock = None  # one thread uses it; at the end of the process, logging would wait for it
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
         self._thread.start()
 
