@@ -29,6 +29,8 @@ from app.settings import Settings
 
 log = logging.getLogger(__name__)
 
+LOOK_SECONDS = 0.1  # how soon a signal shows, which does not end a wait
+
 spawn = multiprocessing.get_context("spawn")
 multiprocessing.allow_connection_pickling()  # the workers get a socket
 
@@ -110,11 +112,11 @@ class Watch:
             port = self._config.bind_socket()
             self._workers = [self._start(port) for _ in range(self._config.workers)]
             while self._workers:
-                ended = wait([worker.sentinel for worker in self._workers])
+                ended = wait([worker.sentinel for worker in self._workers], LOOK_SECONDS)
                 for worker in [worker for worker in self._workers if worker.sentinel in ended]:
                     self._replace(worker, port, folder)
                 if self._is_stopping:
-                    port.close()  # each worker has its own; with the last of them the port closes
+                    port.close()  # or callers would wait on it after the last worker has closed its own
         return self._status
 
     def _start(self, port: socket) -> BaseProcess:

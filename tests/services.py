@@ -41,13 +41,19 @@ class Service:
 
 @contextmanager
 def running_service(
-    database_url: str, folder: Path, *, workers: int = 1, application: str | None = None, **settings: Any
+    database_url: str,
+    folder: Path,
+    *,
+    workers: int = 1,
+    application: str | None = None,
+    port: int | None = None,
+    **settings: Any,
 ) -> Iterator[Service]:
     """`cupo serve` with `settings` (names without CUPO_), or uvicorn with another `application`.
 
     Its output goes to a file in `folder`. Ends by SIGTERM; one that does not end by it fails the test.
     """
-    port = free_port()
+    port = port or free_port()
     log = folder / f"service-{port}.log"
     if application is None:
         command = [sys.executable, "-m", "app", "serve", "--port", str(port), "--workers", str(workers)]
