@@ -22,7 +22,7 @@ pytestmark = pytest.mark.locking
 
 NewUser = Callable[[], int]
 CONFIGURATION = Path(__file__).parent.parent / "docs" / "haproxy.cfg"
-CALLERS = 4
+CALLERS = 24
 PATIENCE_SECONDS = 30
 
 
