@@ -61,6 +61,10 @@ def next_users(tx: Tx, after: int | None, rows: int, *tables: Table) -> Users:
     return Users(after, tx.execute(select(func.min(every_end.c.user_id))).scalar())
 
 
+def count_rows(tx: Tx, users: Users, table: Table) -> int:
+    return tx.execute(select(func.count()).select_from(table).where(users.of(table))).scalar_one()
+
+
 def users_above_limit(tx: Tx, users: Users, default_limit: int) -> Sequence[tuple[int, int, int]]:
     """Those with more devices than they may have: user_id, used, limit.
 

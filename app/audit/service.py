@@ -30,7 +30,8 @@ def look_at_limits(tx: Tx, settings: Settings, after: int | None) -> Page:
     see_one_instant(tx)
     users = queries.next_users(tx, after, ROWS_OF_A_PAGE, devices)
     above = queries.users_above_limit(tx, users, settings.default_device_limit)
-    return Page([_above_limit(tx, settings, *row) for row in above], ROWS_OF_A_PAGE, users.until)
+    found = [_above_limit(tx, settings, *row) for row in above]
+    return Page(found, queries.count_rows(tx, users, devices), users.until)
 
 
 def _above_limit(tx: Tx, settings: Settings, user_id: int, used: int, limit: int) -> Finding:
@@ -78,4 +79,4 @@ def look_at_locks(tx: Tx, _settings: Settings, after: int | None) -> Page:
     see_one_instant(tx)
     users = queries.next_users(tx, after, ROWS_OF_A_PAGE, locks)
     orphans = [OrphanLock(user_id=user_id) for user_id in queries.orphan_locks(tx, users)]
-    return Page([*orphans], ROWS_OF_A_PAGE, users.until)
+    return Page([*orphans], queries.count_rows(tx, users, locks), users.until)
