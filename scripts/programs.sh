@@ -87,6 +87,11 @@ get_haproxy() {
         say_what_is_left_out haproxy "no replica is restarted behind a load balancer"
 }
 
+get_dump() {
+    command -v mariadb-dump >/dev/null || unpack mariadb-client usr/bin/mariadb-dump ||
+        say_what_is_left_out mariadb-client "no database is dumped and restored"
+}
+
 # A package's program, linked into the cache, and the libraries that it needs, installed.
 unpack() {
     local package=$1 program=$2 libraries folder=$cache/$1

@@ -9,6 +9,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 REDIS = ("redis-server",)
 PROMTOOL = ("promtool",)
 HAPROXY = ("haproxy",)
+DUMP = ("mariadb-dump",)
 
 
 def program(names: tuple[str, ...]) -> str:
