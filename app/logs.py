@@ -9,6 +9,8 @@ import os
 import queue
 import sys
 import threading
+import time
+from select import PIPE_BUF
 from typing import Any
 
 import structlog
@@ -19,6 +21,9 @@ from app.settings import Settings
 
 STANDARD_ERROR = 2
 MOST_LINES_WAITING = 10_000
+GATHER_SECONDS = (
+    0.05  # lines are written together: to wake the thread for each would take time from the calls
+)
 CLOSE_SECONDS = 1  # for what is still to be written when the process ends
 
 
@@ -48,7 +53,8 @@ class WaitingLines(logging.handlers.QueueHandler):
         super().__init__(self._waiting)
         logging.raiseExceptions = False  # it would have the logging thread write to standard error itself
         logging.captureWarnings(capture=True)
-        self._sink = logging.StreamHandler(_Descriptor(STANDARD_ERROR))
+        self._output = _Descriptor(STANDARD_ERROR)
+        self._sink = logging.StreamHandler(self._output)
         self._sink.setFormatter(_formatter(as_json))
         self._sink.lock = None  # one thread uses it; at the end of the process, logging would wait for it
         self._thread = threading.Thread(target=self._write, name="log", daemon=True)
@@ -73,8 +79,17 @@ class WaitingLines(logging.handlers.QueueHandler):
         super().close()
 
     def _write(self) -> None:
-        while (record := self._waiting.get()) is not None:
-            self._sink.handle(record)
+        is_open = True
+        while is_open:
+            gathered = [self._waiting.get()]
+            time.sleep(GATHER_SECONDS)
+            gathered += [self._waiting.get() for _ in range(self._waiting.qsize())]
+            for record in gathered:
+                if record is None:
+                    is_open = False
+                else:
+                    self._sink.handle(record)
+            self._output.send()
 
 
 class _Descriptor:
@@ -82,17 +97,33 @@ class _Descriptor:
 
     def __init__(self, number: int) -> None:
         self._number = number
+        self._lines: list[str] = []
 
     def write(self, text: str) -> None:
-        rest = text.encode(errors="backslashreplace")
+        self._lines.append(text)
+
+    def flush(self) -> None:
+        """Called for each line; `send` is for several."""
+
+    def send(self) -> None:
+        lines, self._lines = self._lines, []
+        together = b""
+        for line in lines:
+            encoded = line.encode(errors="backslashreplace")
+            # What is no longer than this reaches a pipe as a whole, whatever other processes write to it.
+            if len(together) + len(encoded) > PIPE_BUF:
+                self._write(together)
+                together = b""
+            together += encoded
+        self._write(together)
+
+    def _write(self, rest: bytes) -> None:
+        lines = rest.count(b"\n")
         try:
             while rest:
                 rest = rest[os.write(self._number, rest) :]
         except OSError:
-            LOG_LINES_DROPPED.inc()
-
-    def flush(self) -> None:
-        pass
+            LOG_LINES_DROPPED.inc(lines)
 
 
 def _formatter(as_json: bool) -> logging.Formatter:
