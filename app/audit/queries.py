@@ -15,7 +15,6 @@ from sqlalchemy import (
     and_,
     case,
     func,
-    literal,
     null,
     select,
     text,
@@ -68,8 +67,8 @@ def count_rows(tx: Tx, users: Users, table: Table) -> int:
 def users_above_limit(tx: Tx, users: Users, default_limit: int) -> Sequence[tuple[int, int, int]]:
     """Those with more devices than they may have: user_id, used, limit.
 
-    By the primary key: `devices_by_expiry` would lead through all leases of all users. A join with the own
-    limits would read all of those too; a subquery looks up one by one.
+    By the primary key: `devices_by_expiry` would lead through all leases of all users. The own limit is looked
+    up once for each user; a join would for each device.
     """
     own = select(user_quotas.c.device_limit).where(user_quotas.c.user_id == devices.c.user_id)
     limit = func.coalesce(own.scalar_subquery(), default_limit)
@@ -113,15 +112,10 @@ def _stream(tx: Tx, whose: ColumnElement[bool]) -> Iterator[Row[Any]]:
 
 
 def orphan_locks(tx: Tx, users: Users) -> Sequence[int]:
-    """Users who have a lock row and nothing else.
-
-    Each is looked up in the other tables, by an index. NOT EXISTS would leave it to the optimiser to read a
-    whole table first.
-    """
+    """Users who have a lock row and nothing else. Looks each up in the other tables, by an index."""
     query = select(locks.c.user_id).where(users.of(locks), locks.c.user_id != NOBODY)
     for other in (devices, user_quotas, device_blocks, events, idempotency_keys):
-        one = select(literal(1)).select_from(other).where(other.c.user_id == locks.c.user_id).limit(1)
-        query = query.where(one.scalar_subquery().is_(None))
+        query = query.where(~select(other.c.user_id).where(other.c.user_id == locks.c.user_id).exists())
     return tx.execute(query.order_by(locks.c.user_id)).scalars().all()
 
 

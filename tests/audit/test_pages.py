@@ -224,8 +224,8 @@ def large_table(own: Settings, rows: Engine) -> Settings:
     return own
 
 
-# To find a page's end, the keys of its rows are read once before, and to count them once after. limits reads each row
-# and looks up an own limit; trails finds an end in two tables and reads both; locks looks into five tables.
+# To find a page's end, the keys of its rows are read once before, and to count them once after. limits reads
+# each row and looks up an own limit; trails finds an end in two tables and reads both; locks looks into five.
 READS_OF_A_ROW = {look_at_limits: 5, look_at_trails: 4, look_at_locks: 7}
 READS_OF_THE_STATUS = 1000
 PAGES_TO_MEASURE = 4
