@@ -8,11 +8,11 @@ import typer
 from app.settings import BadSettings, Settings, load_settings
 
 
-def fail(message: object) -> NoReturn:
-    """End with status 1, and with the message on the error output."""
+def fail(message: object, status: int = 1) -> NoReturn:
+    """End with this status, and with the message on the error output."""
     for line in str(message).splitlines():
         typer.echo(f"cupo: {line}", err=True)
-    sys.exit(1)
+    sys.exit(status)
 
 
 def settings_or_fail(**overrides: Any) -> Settings:

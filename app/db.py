@@ -20,9 +20,9 @@ from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
-from app import dialects
+from app import dialects, metrics, recording, tracing
 from app.errors import DatabaseUnavailable, Overloaded
-from app.failures import GONE, Failure, failure_of
+from app.failures import GONE, UNFIT, Failure, failure_of, number_of
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -96,6 +96,7 @@ def make_engine(settings: Settings, *, pool_size: int, patience_seconds: int | N
     dialects.prepare_sessions(engine, settings)
     event.listen(engine, "handle_error", _recognise_lost_session)
     event.listen(engine, "handle_error", _hide_values)
+    tracing.watch_statements(engine)
     return engine
 
 
@@ -126,6 +127,7 @@ class Database:
         self._free_connections = asyncio.Semaphore(settings.database_pool_size)
         self._threads = CapacityLimiter(settings.database_pool_size)
         self._several_writers = False
+        metrics.POOL_SIZE.set(settings.database_pool_size)
 
     def open_connections(self) -> None:
         """Fill the pool, which a first burst of calls would else have to wait for.
@@ -146,14 +148,17 @@ class Database:
         which another waiting thread would have to give back.
         """
         try:
-            async with asyncio.timeout(self._settings.database_pool_wait_seconds):
-                await self._free_connections.acquire()
+            with metrics.POOL_WAITING.track_inprogress():
+                async with asyncio.timeout(self._settings.database_pool_wait_seconds):
+                    await self._free_connections.acquire()
         except TimeoutError:
+            metrics.POOL_TIMEOUTS.inc()
             raise Overloaded from None
         try:
-            return await to_thread.run_sync(
-                lambda: self.transact(work, *args, read_only=read_only), limiter=self._threads
-            )
+            with metrics.THREADS_IN_USE.track_inprogress():
+                return await to_thread.run_sync(
+                    lambda: self.transact(work, *args, read_only=read_only), limiter=self._threads
+                )
         finally:
             self._free_connections.release()
 
@@ -164,9 +169,19 @@ class Database:
         deadlocks, lock waits, lost connections, failovers, and a COMMIT of unknown outcome. Raises what work
         raises, or Contention, Overloaded or DatabaseUnavailable (503).
         """
-        ends_at = time.monotonic() + self._settings.lock_budget_seconds
-        options: dict[str, Any] = {"read_only": read_only}
-        runs = preliminaries = 0
+        record = recording.Transaction(getattr(work, "__name__", "work"))
+        try:
+            with tracing.transaction_span(record), recording.transaction(record):
+                return self._run_until_final(record, {"read_only": read_only}, work, *args)
+        finally:
+            if record.seconds >= self._settings.slow_transaction_seconds:
+                log.warning("Slow transaction", extra=record.facts())
+
+    def _run_until_final(
+        self, record: recording.Transaction, options: dict[str, Any], work: Work[R], *args: Any
+    ) -> R:
+        ends_at = record.began_at + self._settings.lock_budget_seconds
+        preliminaries = 0
         while True:
             try:
                 return self._run_once(ends_at, options, work, *args)
@@ -177,24 +192,29 @@ class Database:
                 self.transact(first.work, *first.args_of_work)
             except CommitUncertain as uncertain:
                 options["uncertain_result"] = uncertain.result
-                runs += 1
-                self._pause_or_give_up(failure_of(uncertain.cause) or GONE, uncertain, runs, ends_at)
+                record.uncertain_commits += 1
+                self._pause_or_give_up(record, ends_at, failure_of(uncertain.cause) or GONE, uncertain.cause)
             except DBAPIError as error:
                 failure = failure_of(error)
                 if failure is None:
                     raise
                 if "uncertain_result" in options:  # «nothing was changed» may no longer be said
                     failure = replace(failure, answer=DatabaseUnavailable)
-                runs += 1
-                self._pause_or_give_up(failure, error, runs, ends_at)
+                self._pause_or_give_up(record, ends_at, failure, error)
             except NoFreeConnection as timeout:
+                metrics.POOL_TIMEOUTS.inc()
                 raise Overloaded from timeout
             except dialects.SessionRefused as refused:
+                record.run_failed(UNFIT.kind)
                 log.error("%s", refused)  # noqa: TRY400 - its text is the whole story
                 raise DatabaseUnavailable from refused
 
     def _run_once(self, ends_at: float, options: dict[str, Any], work: Work[R], *args: Any) -> R:
-        with self._engine.connect().execution_options(**options) as tx:
+        with (
+            metrics.POOL_IN_USE.track_inprogress(),
+            self._engine.connect().execution_options(**options) as tx,
+            recording.run(),
+        ):
             self._several_writers = is_multi_writer(tx)
             try:
                 dialects.fit_lock_wait(tx, self._settings.lock_wait_seconds, ends_at - time.monotonic())
@@ -209,17 +229,25 @@ class Database:
                 raise CommitUncertain(result, error) from error
             return result
 
-    def _pause_or_give_up(self, failure: Failure, error: Exception, runs: int, ends_at: float) -> None:
+    def _pause_or_give_up(
+        self, record: recording.Transaction, ends_at: float, failure: Failure, error: DBAPIError
+    ) -> None:
         """Wait with full jitter before the next run, or raise the failure's answer if there can be none."""
-        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (runs - 1))
+        record.run_failed(failure.kind, number_of(error))
+        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**record.retries)
         pause_seconds = random.uniform(0, longest)  # noqa: S311 - spreads load, guards no secret
-        reason = error.orig if isinstance(error, DBAPIError) else error
         in_time = time.monotonic() + pause_seconds + SHORTEST_RUN_SECONDS <= ends_at
-        too_often = failure.is_counted and runs > self._most_retries()
+        too_often = failure.is_counted and record.retries >= self._most_retries()
         if too_often or not (failure.run_again and in_time):
-            log.error("Gave up after run %d: %s", runs, reason)
+            if failure.run_again:
+                metrics.RETRIES_USED_UP.inc()
+            log.error("Gave up after run %d: %s", record.attempts, error.orig, extra=record.facts())
             raise failure.answer from error
-        log.warning("Run %d failed, the transaction runs again: %s", runs, reason)
+        log.warning(
+            "Run %d failed, the transaction runs again: %s", record.attempts, error.orig, extra=record.facts()
+        )
+        record.retries += 1
+        metrics.RETRIES.inc()
         time.sleep(pause_seconds)
 
     def _most_retries(self) -> int:
@@ -234,5 +262,5 @@ def _roll_back(tx: Tx) -> None:
         tx.rollback()
     except SQLAlchemyError as error:
         # A connection that cannot roll back may still hold its lock; closing it makes the server let go.
-        log.warning("ROLLBACK failed, the connection is dropped: %s", error)
         tx.invalidate()
+        log.warning("ROLLBACK failed, the connection is dropped: %s", error)

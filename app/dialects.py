@@ -223,6 +223,16 @@ def fit_lock_wait(connection: Connection, usual_seconds: int, remaining_seconds:
         connection.info["lock_wait_seconds"] = fitting
 
 
+def see_one_instant(tx: Connection) -> None:
+    """Have all of this transaction read one snapshot, and write nothing. Its first statement; locks nothing.
+
+    For looking only: what a count under the user's lock must see is the newest, which a snapshot hides.
+    """
+    # Without SESSION it is for the next transaction alone. On SQLite, a transaction is a snapshot already.
+    if tx.dialect.name != "sqlite":
+        tx.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+
 @contextmanager
 def named_lock(tx: Connection, name: str) -> Iterator[bool]:
     """Hold a lock by name while the block runs; False if another has it (MySQL manual, "Locking Functions").

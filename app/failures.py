@@ -2,12 +2,15 @@
 
 import sqlite3
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from sqlalchemy.exc import DBAPIError
 
 from app.errors import Contention, DatabaseUnavailable, Overloaded, Unavailable
 from app.tls import words_of
+
+Kind = Literal["deadlock", "lock_timeout", "lost_connection", "too_many_connections", "unfit", "other"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,31 +18,34 @@ class Failure:
     """What a driver's error means: the answer where nothing else helps, and what may help before that."""
 
     answer: type[Unavailable]
+    kind: Kind = "other"
     run_again: bool = False
     is_counted: bool = True  # runs again are bounded by their number, and not by the lock budget alone
     drop_connection: bool = False
 
 
 BUSY = Failure(Contention, run_again=True)
+DEADLOCK = replace(BUSY, kind="deadlock")
+LOCK_TIMEOUT = replace(BUSY, kind="lock_timeout")
 # A server that restarts takes a second or more: time says when to give up, not how often one asked.
-GONE = Failure(DatabaseUnavailable, run_again=True, is_counted=False, drop_connection=True)
-FULL = Failure(Overloaded)
-UNFIT = Failure(DatabaseUnavailable)
+GONE = Failure(DatabaseUnavailable, "lost_connection", run_again=True, is_counted=False, drop_connection=True)
+FULL = Failure(Overloaded, "too_many_connections")
+UNFIT = Failure(DatabaseUnavailable, "unfit")
 # A session keeps the rights on its database that it began with, also after they are granted again.
-DENIED = Failure(DatabaseUnavailable, drop_connection=True)
+DENIED = replace(UNFIT, drop_connection=True)
 
 # MySQL 8.4 reference manual, "Server Error Message Reference" and "Client Error Message Reference";
 # MariaDB knowledge base, "MariaDB Error Code Reference".
 MYSQL_FAILURES: dict[int, Failure] = {
     1020: BUSY,  # record has changed since last read (innodb_snapshot_isolation)
     1062: BUSY,  # duplicate key: a writer that takes no lock was faster; run again, the device is found
-    1205: BUSY,  # lock wait timeout: only its statement was undone
-    1213: BUSY,  # deadlock
+    1205: LOCK_TIMEOUT,  # lock wait timeout: only its statement was undone
+    1213: DEADLOCK,  # deadlock
     1317: BUSY,  # the statement was killed, the session was not
     1969: BUSY,  # MariaDB: max_statement_time
     3024: BUSY,  # MySQL: max_execution_time
-    3101: BUSY,  # Group Replication: lost against another node at certification
-    3572: BUSY,  # NOWAIT
+    3101: DEADLOCK,  # Group Replication: lost against another node at certification
+    3572: LOCK_TIMEOUT,  # NOWAIT
     1047: GONE,  # Galera: not in the primary component
     1053: GONE,  # server shutdown in progress
     1152: GONE,  # aborted connection
@@ -85,8 +91,8 @@ MYSQL_FAILURES: dict[int, Failure] = {
 }
 
 SQLITE_FAILURES: dict[int, Failure] = {
-    sqlite3.SQLITE_BUSY: BUSY,
-    sqlite3.SQLITE_LOCKED: BUSY,
+    sqlite3.SQLITE_BUSY: LOCK_TIMEOUT,
+    sqlite3.SQLITE_LOCKED: LOCK_TIMEOUT,
     sqlite3.SQLITE_CANTOPEN: UNFIT,
     sqlite3.SQLITE_CORRUPT: UNFIT,
     sqlite3.SQLITE_FULL: UNFIT,
@@ -107,8 +113,8 @@ def failure_of(error: DBAPIError) -> Failure | None:
         return SQLITE_FAILURES.get(code & 0xFF)  # the low byte is the primary result code
     if tls_refusal(original) is not None:
         return UNFIT
-    number = original.args[0] if original is not None and original.args else None
-    known = MYSQL_FAILURES.get(number) if isinstance(number, int) else None
+    number = number_of(error)
+    known = None if number is None else MYSQL_FAILURES.get(number)
     return known or (GONE if error.connection_invalidated else None)
 
 
@@ -123,3 +129,12 @@ def tls_refusal(original: BaseException | None) -> str | None:
     if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return words_of(cause.reason)
     return None
+
+
+def number_of(error: DBAPIError) -> int | None:
+    """The server's or the driver's number of the error; of SQLite's, its extended result code."""
+    original = error.orig
+    if isinstance(original, sqlite3.Error):
+        return getattr(original, "sqlite_errorcode", None)
+    number = original.args[0] if original is not None and original.args else None
+    return number if isinstance(number, int) else None

@@ -8,8 +8,9 @@ from typing import Any
 from anyio import to_thread
 from fastapi import FastAPI
 from starlette.types import ASGIApp
+from uvicorn.config import STARTUP_FAILURE
 
-from app import __version__, problems
+from app import __version__, problems, tracing
 from app.auth.known_keys import KnownKeys
 from app.auth.user_tokens import keys_kept_fresh, user_tokens
 from app.db import Database
@@ -26,6 +27,8 @@ from app.ops.explorer import ASSETS, assets
 from app.ops.explorer import router as explorer
 from app.ops.health import Probe
 from app.ops.health import router as health
+from app.ops.requests import RecordedRequests
+from app.ops.scrape import router as scrape
 from app.quotas.routes import router as quotas
 from app.settings import BadSettings, Settings, load_settings
 from app.users.routes import router as users
@@ -39,11 +42,12 @@ class Service(FastAPI):
         origins = self.state.settings.cors_origins
         if origins is not None:
             stack = ListedOrigins(stack, origins.split(","))
-        return AnswerHeaders(stack)
+        return AnswerHeaders(RecordedRequests(stack))
 
 
 def create_app(settings: Settings) -> FastAPI:
     """The service. Raises BadSettings where it must not start."""
+    tracing.start(settings)
     app = Service(
         title="Cupo",
         version=__version__,
@@ -56,7 +60,7 @@ def create_app(settings: Settings) -> FastAPI:
     root_key = resolve_root_key(settings)
     app.state.root_key_digest = None if root_key is None else digest_of(root_key)
     app.state.user_tokens = user_tokens(settings)
-    for router in (devices, device_changes, quotas, events, users, keys, health, explorer):
+    for router in (devices, device_changes, quotas, events, users, keys, health, scrape, explorer):
         app.include_router(router)
     app.mount(ASSETS, assets)
     app.add_middleware(HeadAsGet)
@@ -80,6 +84,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.probe.close()
         await app.state.known_keys.close()
         app.state.database.close()
+        tracing.stop()
 
 
 def __getattr__(name: str) -> Any:
@@ -91,4 +96,5 @@ def __getattr__(name: str) -> Any:
         migrate_embedded(settings)
         return create_app(settings)
     except (BadSettings, MigrationFailed) as reason:
-        sys.exit(f"cupo: {reason}")
+        print(f"cupo: {reason}", file=sys.stderr)  # noqa: T201 - there is no log yet
+        sys.exit(STARTUP_FAILURE)  # by which uvicorn knows that no other process would start either

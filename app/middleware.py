@@ -112,9 +112,14 @@ class HeadAsGet:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}  # a copy: the server looks at its own
-        await self._app(scope, receive, send)
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        as_get = {**scope, "method": "GET"}  # a copy: the server looks at its own
+        try:
+            await self._app(as_get, receive, send)
+        finally:
+            scope["route"] = as_get.get("route")
 
 
 class BodyLimit:

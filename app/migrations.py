@@ -44,6 +44,12 @@ def head() -> str:
     return revision
 
 
+@cache
+def own_revisions() -> frozenset[str]:
+    """All that this version of the service knows of. Another one in the database is a later version's."""
+    return frozenset(script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions())
+
+
 def migrate(settings: Settings, revision: str | None = None) -> None:
     """Bring the schema to `revision`, by default the head. Does nothing where it is there already.
 

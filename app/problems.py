@@ -68,6 +68,7 @@ def problem(error: AppError, instance: str, request_id: str) -> dict[str, Any]:
 
 
 def answer(request: Request, error: AppError) -> ProblemResponse:
+    request.state.code = error.code  # for the request's line in the log and the metrics
     instance = quote(request.scope["path"], safe="/~!$&'()*+,;=:@")
     return ProblemResponse(problem(error, instance, request.state.request_id), error.status, error.headers)
 

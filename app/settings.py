@@ -1,9 +1,11 @@
 """Settings: one frozen object, read once from the environment (prefix `CUPO_`)."""
 
+import datetime
 import os
+from importlib.util import find_spec
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic import AfterValidator, AwareDatetime, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 
@@ -31,6 +33,20 @@ def _fit(value: SecretStr) -> SecretStr:
     if value.get_secret_value() != NO_ROOT_KEY and not is_fit_for_a_key(value.get_secret_value()):
         raise ValueError("must be 16 to 256 printable ASCII characters, with no space at either end")
     return value
+
+
+def _in_utc(instant: datetime.datetime) -> datetime.datetime:
+    return instant.astimezone(datetime.UTC)
+
+
+def _possible(traces: Literal["off", "on"]) -> Literal["off", "on"]:
+    try:
+        found = traces == "off" or find_spec("opentelemetry.exporter.otlp.proto.http.trace_exporter")
+    except ModuleNotFoundError:
+        found = None
+    if not found:
+        raise ValueError("needs what is not installed: pip install 'cupo[otel]'")
+    return traces
 
 
 class Settings(BaseSettings):
@@ -94,6 +110,11 @@ class Settings(BaseSettings):
     default_device_limit: int = Field(
         default=3, ge=0, le=10_000, description="Devices that a user may have; 0 refuses every new one."
     )
+    default_device_limit_since: Annotated[AwareDatetime, AfterValidator(_in_utc)] | None = Field(
+        default=None,
+        description="When the default limit was last lowered, such as `2026-11-30T09:30:00Z`: the audit does "
+        "not hold devices against it that came before. Unset: it always was as it is.",
+    )
     default_lease_seconds: int | None = Field(
         default=None,
         ge=60,
@@ -111,6 +132,12 @@ class Settings(BaseSettings):
     )
     sweep_interval_seconds: float = Field(
         default=10.0, gt=0, le=3600, description="How often `cupo worker` looks for what has expired."
+    )
+    audit_interval_seconds: float = Field(
+        default=3600.0,
+        ge=0,
+        le=604_800,
+        description="How often `cupo worker` looks for users above their limit; 0: never.",
     )
     root_key: Annotated[SecretStr, AfterValidator(_fit)] | None = Field(
         default=None,
@@ -189,6 +216,42 @@ class Settings(BaseSettings):
         default="auto",
         description="Whether several database nodes take writes (Galera, Group Replication); `auto` asks the "
         "server.",
+    )
+
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="What is logged: `info` has a line for each call, `debug` also for `/livez`, `/readyz` "
+        "and `/metrics`.",
+    )
+    log_format: Literal["auto", "json", "console"] = Field(
+        default="auto", description="How it is logged; `auto` is `console` on a terminal, else `json`."
+    )
+    slow_transaction_seconds: float = Field(
+        default=1.0, gt=0, le=60, description="A transaction that takes this long gets a line of its own."
+    )
+    traces: Annotated[Literal["off", "on"], AfterValidator(_possible)] = Field(
+        default="off",
+        description="OpenTelemetry's traces, for which the extra `otel` must be installed. Its own variables "
+        "(`OTEL_EXPORTER_OTLP_ENDPOINT`, …) say where they go.",
+    )
+    shutdown_delay_seconds: float = Field(
+        default=0.0,
+        ge=0,
+        le=300,
+        description="After SIGTERM, how long `/readyz` says 503 while calls are still served, so that a load "
+        "balancer sees it before the port closes.",
+    )
+    keep_alive_seconds: int = Field(
+        default=75,
+        ge=1,
+        le=3600,
+        description="How long a client's connection may be idle; more than a load balancer's own limit.",
+    )
+    worker_metrics_port: int | None = Field(
+        default=None,
+        ge=1,
+        le=65535,
+        description="Where `cupo worker` answers `/metrics` and `/livez`, on `CUPO_HOST`. Unset: nowhere.",
     )
 
     @property

@@ -76,6 +76,37 @@ get_redis() {
     say_what_is_left_out redis-server "what needs Redis is left out"
 }
 
+# Both packages are services, started at once and at every boot: only what they hold is unpacked, into the cache.
+get_prometheus() {
+    command -v promtool >/dev/null || unpack prometheus usr/bin/promtool ||
+        say_what_is_left_out prometheus "metrics and alerts are not held to Prometheus's own tool"
+}
+
+get_haproxy() {
+    command -v haproxy >/dev/null || unpack haproxy usr/sbin/haproxy ||
+        say_what_is_left_out haproxy "no replica is restarted behind a load balancer"
+}
+
+get_dump() {
+    command -v mariadb-dump >/dev/null || unpack mariadb-client usr/bin/mariadb-dump ||
+        say_what_is_left_out mariadb-client "no database is dumped and restored"
+}
+
+# A package's program, linked into the cache, and the libraries that it needs, installed.
+unpack() {
+    local package=$1 program=$2 libraries folder=$cache/$1
+    may_install_packages || return
+    update_package_lists
+    mkdir -p "$folder" "$cache/bin"
+    (cd "$folder" && apt-get download -qq "$package" >/dev/null && dpkg -x "$package"_*.deb .) || return
+    rm -f "$folder/$package"_*.deb
+    if ldd "$folder/$program" | grep -q 'not found'; then
+        mapfile -t libraries < <(apt-cache depends "$package" | sed -n 's/^ *Depends: \(lib[a-z0-9.-]*\)$/\1/p')
+        install_packages "${libraries[@]}" || return
+    fi
+    ln -sf "$folder/$program" "$cache/bin/"
+}
+
 get_browser() {
     local name
     for name in chromium chromium-browser google-chrome; do

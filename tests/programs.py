@@ -7,6 +7,9 @@ import pytest
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 REDIS = ("redis-server",)
+PROMTOOL = ("promtool",)
+HAPROXY = ("haproxy",)
+DUMP = ("mariadb-dump",)
 
 
 def program(names: tuple[str, ...]) -> str:

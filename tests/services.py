@@ -1,6 +1,7 @@
 """The service in processes of its own, as `cupo serve` or uvicorn starts it."""
 
 import os
+import secrets
 import subprocess
 import sys
 import time
@@ -35,6 +36,16 @@ class Service:
     def headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {ROOT_KEY}"}
 
+    def logged(self) -> str:
+        """The log up to now. Its lines are written a little after the calls: polled for one more call's."""
+        marker = secrets.token_hex(8)
+        httpx.get(f"{self.url}/none", headers={"X-Request-ID": marker}, timeout=30)
+        give_up_at = time.monotonic() + START_SECONDS
+        while marker not in (log := self.log.read_text()):
+            assert time.monotonic() < give_up_at, log
+            time.sleep(POLL_SECONDS)
+        return log
+
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, headers=self.headers, timeout=30)
 
@@ -47,6 +58,7 @@ def running_service(
     workers: int = 1,
     application: str | None = None,
     command: Sequence[str] = ("app", "serve"),
+    port: int | None = None,
     **settings: Any,
 ) -> Iterator[Service]:
     """`cupo serve` with `settings` (names without CUPO_), or uvicorn with another `application`.
@@ -55,7 +67,7 @@ def running_service(
 
     Its output goes to a file in `folder`. Ends by SIGTERM; one that does not end by it fails the test.
     """
-    port = free_port()
+    port = port or free_port()
     log = folder / f"service-{port}.log"
     program = command if application is None else ("uvicorn", application)
     words = [sys.executable, "-m", *program, "--port", str(port), "--workers", str(workers)]

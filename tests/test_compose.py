@@ -12,8 +12,10 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
-from app.cli import SHUTDOWN_SECONDS
+from app.processes import longest_call_seconds
+from app.settings import Settings
 from tests.ports import free_port
 from tests.processes import started
 from tests.servers import Server, documented_sql, fresh_database
@@ -23,48 +25,21 @@ ROOT = Path(__file__).parent.parent
 PATIENCE_SECONDS = 60
 MOST_LOOKS = 100
 OURS = ("migrate", "doctor", "cupo", "worker")
-
-
-def read_yaml(text: str) -> dict[str, Any]:
-    """The subset of YAML that our file keeps to: mappings, plain scalars, and JSON for all else."""
-    root: dict[str, Any] = {}
-    open_mappings = [root]
-    for line in text.splitlines():
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        match = re.fullmatch(r"((?:  )*)([A-Za-z_]+):(?: (.+))?", line)
-        assert match, f"more YAML than is read here: {line!r}"
-        depth, name, value = len(match[1]) // 2, match[2], match[3]
-        assert depth < len(open_mappings), line
-        del open_mappings[depth + 1 :]
-        assert name not in open_mappings[depth], f"twice: {line!r}"
-        if value is None:
-            open_mappings.append(open_mappings[depth].setdefault(name, {}))
-        else:
-            open_mappings[depth][name] = _scalar(value)
-    return root
-
-
-def _scalar(value: str) -> Any:
-    if value[0] in '["' or value in {"true", "false"}:
-        return json.loads(value)
-    if value.isdecimal():
-        return int(value)
-    assert not re.search(r"^[-&*!|>'%@`{?,]|: | #", value), f"more YAML than is read here: {value!r}"
-    return value
+TO_WATCH = ("prometheus", "grafana")
 
 
 @pytest.fixture(scope="module")
 def services() -> dict[str, Any]:
-    services: dict[str, Any] = read_yaml((ROOT / "docker-compose.yml").read_text())["services"]
+    services: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     return services
 
 
 def test_a_secret_comes_from_the_environment_or_the_start_is_refused(services: dict[str, Any]) -> None:
     secret = re.compile(r"\$\{[A-Z_]+:\?[^}]+\}")
     for service in services.values():
-        for name, value in service["environment"].items():
-            if re.search("PASSWORD|KEY|URL", name):
+        for name, value in service.get("environment", {}).items():
+            # Asked for by the service itself: Compose would ask those, too, who do not use its profile.
+            if re.search("PASSWORD|KEY|URL", name) and value != "${GRAFANA_PASSWORD-}":
                 assert secret.search(value), name
                 rest = secret.sub("", value)
                 assert rest in {"", url_without_password("cupo"), url_without_password("cupo_migrate")}
@@ -112,6 +87,25 @@ def test_its_accounts_are_the_documented_ones(services: dict[str, Any]) -> None:
     assert said == [*documented, ""]
 
 
+def test_grafana_does_not_start_without_a_password_of_ours(services: dict[str, Any], folder: Path) -> None:
+    shell, option, script = services["grafana"]["entrypoint"]
+    assert services["grafana"]["environment"]["GF_SECURITY_ADMIN_PASSWORD"] == "${GRAFANA_PASSWORD-}"
+    started_instead = folder / "run.sh"
+    started_instead.write_text("#!/bin/sh\necho started\n")
+    started_instead.chmod(0o755)
+    command = [shell, option, script.replace("$$", "$").replace("/run.sh", str(started_instead))]
+    for password, status, said in (("", 1, ""), ("a password", 0, "started\n")):
+        ended = subprocess.run(  # noqa: S603 - the command under test
+            command,
+            env={"PATH": os.environ["PATH"], "GF_SECURITY_ADMIN_PASSWORD": password},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (ended.returncode, ended.stdout) == (status, said)
+        assert ("GRAFANA_PASSWORD" in ended.stderr) == (not password)
+
+
 def test_each_step_waits_for_the_one_before(services: dict[str, Any]) -> None:
     waits = {
         name: {other: wait["condition"] for other, wait in service.get("depends_on", {}).items()}
@@ -123,6 +117,8 @@ def test_each_step_waits_for_the_one_before(services: dict[str, Any]) -> None:
         "doctor": {"migrate": "service_completed_successfully"},
         "cupo": {"doctor": "service_completed_successfully"},
         "worker": {"doctor": "service_completed_successfully"},
+        "prometheus": {},
+        "grafana": {},
     }
     assert {name: service["restart"] for name, service in services.items()} == {
         "mysql": "unless-stopped",
@@ -130,24 +126,44 @@ def test_each_step_waits_for_the_one_before(services: dict[str, Any]) -> None:
         "doctor": "no",
         "cupo": "unless-stopped",
         "worker": "unless-stopped",
+        "prometheus": "unless-stopped",
+        "grafana": "on-failure:3",
     }
 
 
 def test_the_service_may_do_little_and_has_time_to_end(services: dict[str, Any]) -> None:
-    for name in OURS:
+    for name in OURS + TO_WATCH:
         service = services[name]
-        assert service["init"] is True
+        assert service.get("init", name in TO_WATCH) is True
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
         assert service["security_opt"] == ["no-new-privileges:true"]
     for name in ("cupo", "worker"):
-        assert int(services[name]["stop_grace_period"].removesuffix("s")) > SHUTDOWN_SECONDS
-    assert services["cupo"]["ports"] == ["127.0.0.1:8000:8000"]
+        assert int(services[name]["stop_grace_period"].removesuffix("s")) > longest_call_seconds(Settings())
+    published = {name: service["ports"] for name, service in services.items() if "ports" in service}
+    assert published == {
+        "cupo": ["127.0.0.1:8000:8000"],
+        "prometheus": ["127.0.0.1:9090:9090"],
+        "grafana": ["127.0.0.1:3000:3000"],
+    }
+
+
+def test_what_watches_is_started_by_its_profile_alone(services: dict[str, Any]) -> None:
+    profiles = {name: service["profiles"] for name, service in services.items() if "profiles" in service}
+    assert profiles == {name: ["observability"] for name in TO_WATCH}
+    ours = [volume for name in TO_WATCH for volume in services[name]["volumes"] if volume.startswith("./")]
+    assert len(ours) == 3
+    for volume in ours:
+        folder, _, _ = volume.partition(":")
+        assert (ROOT / folder).is_dir()
+        assert volume.endswith(":ro")
 
 
 def test_images_are_of_a_version_and_not_of_a_day(services: dict[str, Any]) -> None:
     assert re.fullmatch(r"mysql:8\.4\.\d+", services["mysql"]["image"])
     assert {services[name]["image"] for name in OURS} == {"cupo:0.1.0"}
+    for name in TO_WATCH:
+        assert re.fullmatch(r"\w+/\w+:v?\d+\.\d+\.\d+", services[name]["image"])
     base = re.findall(r"^FROM (.*)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     assert len(base) == 1
     assert re.fullmatch(r"python:3\.\d+\.\d+-slim-[a-z]+", base[0])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
+from uvicorn.config import STARTUP_FAILURE
 
 from app import main
 from app.cli import cli
@@ -48,14 +49,17 @@ def serve_without_roots_rights(folder: Path, **settings: str) -> tuple[int, str,
     return ended.returncode, ended.stdout, ended.stderr
 
 
-def test_a_database_file_that_is_none_is_told_in_one_line(folder: Path) -> None:
+def test_a_database_file_that_is_none_is_told_in_one_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "var").mkdir()
     (folder / "var" / "cupo.db").write_bytes(b"This is not a database, whatever it may be. " * 100)
     line = "cupo: the database refused: file is not a database"
     for refused in (serve(folder), cupo(folder, "migrate")):
         assert (refused.exit_code, refused.stdout, refused.stderr) == (1, "", f"{line}\n")
-    with chdir(folder), pytest.raises(SystemExit, match=f"^{line}$"):
+    with chdir(folder), pytest.raises(SystemExit, match=f"^{STARTUP_FAILURE}$"):
         _ = main.app  # as `uvicorn app.main:app` asks for it
+    assert capsys.readouterr().err == f"{line}\n"
     doctor = cupo(folder, "doctor")
     assert doctor.exit_code == 1
     assert "file is not a database" in doctor.stdout

@@ -77,6 +77,7 @@ def test_operations_have_the_ids_that_clients_are_generated_with(document: Docum
         ("delete", "/v1/api-keys/{key_id}"): "revokeApiKey",
         ("get", "/livez"): "isAlive",
         ("get", "/readyz"): "isReady",
+        ("get", "/metrics"): "getMetrics",
     }
 
 

@@ -13,6 +13,7 @@ from app.db import Database, Tx
 from app.errors import DatabaseUnavailable, Unavailable
 from app.keys import queries
 from app.keys.queries import StoredKey
+from app.recording import on_behalf_of
 
 MOST_SECONDS_OLD = 10
 MOST_KEYS = 10_000
@@ -113,7 +114,8 @@ class KnownKeys:
         try:
             async with self._one_at_a_time:
                 self._next = None
-                read_at, rows = await self._db.submit(self._read, ids, read_only=True)
+                with on_behalf_of():  # of no call: the first of many has begun it
+                    read_at, rows = await self._db.submit(self._read, ids, read_only=True)
         finally:
             for key_id in ids:
                 del self._lookups[key_id]
@@ -138,7 +140,8 @@ class KnownKeys:
     async def _note_uses(self) -> None:
         while self._used:
             used, self._used = self._used, set()
-            with suppress(Unavailable):  # the next lookup finds the old instant, and has it written
+            # Where it cannot be, the next lookup finds the old instant, and has it written.
+            with on_behalf_of(), suppress(Unavailable):
                 await self._db.submit(queries.note_uses, sorted(used), USE_NOTED_EVERY_SECONDS)
 
 

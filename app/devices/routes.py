@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query, Response
 from app import cursors
 from app.auth.errors import EvictionNotAllowed
 from app.devices import changes, service
+from app.devices.outcomes import counted_registration, outcome_of
 from app.devices.schemas import Device, DeviceList, NewDevice, Registration, RevokedDevices
 from app.devices.service import Registered
 from app.http import (
@@ -33,6 +34,7 @@ from app.problems import (
     RATE_EXCEEDED,
     answers,
 )
+from app.recording import registered
 from app.texts import Reason
 
 router = APIRouter(prefix="/v1/users/{user_id}/devices", tags=["devices"], **V1)
@@ -79,12 +81,14 @@ async def register_device(
         raise EvictionNotAllowed
     # Made before the first run: a run after an uncertain COMMIT must find the device that it may have made.
     device_id = new.device_id or str(uuid_utils.uuid7())
-    return await answered(
-        db, claim, _registration, service.register, settings, origin, user_id, device_id, new
-    )
+    with counted_registration():
+        return await answered(
+            db, claim, _registration, service.register, settings, origin, user_id, device_id, new
+        )
 
 
 def _registration(done: Registered) -> Answer:
+    registered(outcome_of(done))
     headers = {"ETag": done.device.etag}
     if done.created:
         headers["Location"] = f"/v1/users/{done.device.user_id}/devices/{done.device.device_id}"

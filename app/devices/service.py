@@ -26,6 +26,7 @@ class Registered:
     quota: Quota
     created: bool
     evicted: list[Device] = field(default_factory=list)
+    replaced: bool = False
 
 
 def register(
@@ -48,7 +49,8 @@ def register(
     device = _new_device(settings, user_id, device_id, new, state.at)
     queries.insert_device(tx, device)
     append(tx, origin, Happened("device.registered", user_id, state.at, device_id, _described(device)))
-    return Registered(device, state.quota.with_used(used + 1), created=True, evicted=evicted)
+    replaced = new.replace_device_id is not None
+    return Registered(device, state.quota.with_used(used + 1), True, evicted, replaced)
 
 
 def state_without_expired(

@@ -4,6 +4,7 @@ from anyio import CapacityLimiter, move_on_after, to_thread
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
+from app import metrics
 from app.db import make_engine
 from app.ops.checks import Check, all_hold, cheap_checks
 from app.settings import Settings
@@ -63,13 +64,20 @@ async def is_alive() -> Alive:
     "/readyz",
     operation_id="isReady",
     summary="Can the service do its work",
-    responses={503: {"model": Readiness, "description": "Not ready; `checks` says why"}},
+    responses={
+        503: {"model": Readiness, "description": "Not ready; `checks` says why, or it is shutting down"}
+    },
 )
 async def is_ready(request: Request, response: Response) -> Readiness:
     """Database reachable, isolation level, table engines, migrations at head."""
+    if getattr(request.state, "is_stopping", False):  # app.processes.Server
+        metrics.READY.set(0)
+        response.status_code = 503
+        return Readiness(status="shutting down", checks=[])
     probe: Probe = request.app.state.probe
     checks = await probe.look()
     ready = all_hold(checks)
+    metrics.READY.set(ready)
     if not ready:
         response.status_code = 503
     results = [CheckResult.model_validate(check, from_attributes=True) for check in checks]

@@ -9,11 +9,9 @@ import pytest
 from sqlalchemy import insert
 from sqlalchemy.engine import make_url
 
-from app.access_log import WORDS, without_values
 from app.db import Database, Tx
 from app.errors import Contention
-from app.main import create_app
-from app.settings import Settings, load_settings
+from app.settings import Settings
 from app.tables import device_registration_locks as locks
 from tests import raw
 from tests.processes import started
@@ -49,7 +47,8 @@ def verbose(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
     with running_service(
         database_url,
         tmp_path_factory.mktemp("verbose"),
-        command=("tests.hostile.verbose", "serve", "--access-log"),
+        command=("tests.hostile.verbose", "serve"),
+        log_level="debug",
         trusted_proxies="10.0.0.0/8",
         cors_origins="https://app.example",
         head_timeout_seconds=0.3,
@@ -129,9 +128,9 @@ def test_no_log_and_no_problem_holds_what_was_sent_as_a_value(verbose: Service, 
         # An address that is told back, and names of fields, were written by who reads the answer.
         if status >= 400 and MARK not in line and b'"%s' % MARK not in rest:
             assert MARK not in answer.body, (request[:200], answer)
-    log = verbose.log.read_text()
+    log = verbose.logged()
     assert "SELEC" in log, "the fault was logged, with its statement"
-    assert f"/v1/users/{user}/devices" in log, "each call has its line"
+    assert log.count('"/v1/users/{user_id}/devices"') > 40, "each call has its line"
     assert_clean(log, SECRET, ROOT_KEY)
 
 
@@ -150,7 +149,6 @@ def test_a_database_that_is_away_leaves_no_secret_in_the_log(
         running_service(
             url,
             folder,
-            command=("app", "serve", "--access-log"),
             lock_budget_seconds=2,
             database_pool_wait_seconds=1,
         ) as service,
@@ -162,7 +160,7 @@ def test_a_database_that_is_away_leaves_no_secret_in_the_log(
         proxy.close()
         assert raw.send(service, raw.request("POST", path, JSON, body=body)).status == 503
         assert raw.send(service, raw.request("GET", "/readyz")).status == 503
-        log = service.log.read_text()
+    log = service.log.read_text()
     assert "Gave up" in log
     assert_clean(log, SECRET, ROOT_KEY, password)
 
@@ -202,12 +200,3 @@ def test_no_command_shows_a_password_or_the_root_key(database_url: str, folder: 
         said += process.stdout.read()
     assert said
     assert SECRET not in said
-
-
-def test_the_line_for_a_call_keeps_the_words_of_our_addresses_alone() -> None:
-    app = create_app(load_settings(root_key=ROOT_KEY))
-    for route in app.routes:
-        words = {part for part in getattr(route, "path", "").split("/") if "{" not in part}
-        assert words <= WORDS, "a word of an address that the log would leave out"
-    assert without_values("/v1/users/42/devices/a%20b?reason=c") == "/v1/users/42/devices/…"
-    assert without_values("//x/v1") == "//…/v1"

@@ -1,21 +1,63 @@
 """The load test against the real service on a real server, and against one whose lock was taken out."""
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from loadtest import record
 from loadtest.plan import Plan, parse_mix
 from tests.loadtest.conftest import Command
+from tests.scraping import scrape
 from tests.services import PATIENT, Service, running_service
 
 
-@pytest.mark.locking
-def test_race_against_four_workers_is_exact(command: Command, database_url: str, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def four_workers(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """Limit 2, patient."""
+    folder = tmp_path_factory.mktemp("four_workers")
     with running_service(database_url, folder, workers=4, default_device_limit=2, **PATIENT) as service:
-        words = ("race", "--calls", "300", "--limit", "2", "--processes", "4", "--concurrency", "100")
-        told = command(*words, url=service.url, database_url=database_url)
+        yield service
+
+
+@pytest.mark.locking
+def test_race_against_four_workers_is_exact(
+    command: Command, database_url: str, four_workers: Service
+) -> None:
+    words = ("race", "--calls", "300", "--limit", "2", "--processes", "4", "--concurrency", "100")
+    told = command(*words, url=four_workers.url, database_url=database_url)
     assert told.status == 0, told
     assert "2 × register 201; 298 × register 409" in told.out  # noqa: RUF001 - times
+
+
+@pytest.mark.locking
+def test_the_metrics_of_four_workers_are_what_the_load_test_has_counted_itself(
+    command: Command, database_url: str, four_workers: Service
+) -> None:
+    before = scrape(four_workers.url)
+    words = ("race", "--users", "5", "--calls", "1000", "--limit", "2", "--processes", "4")
+    mix = ("--concurrency", "100", "--mix", "register=5,repeat=2,revoke=3", "--out", "results")
+    told = command(*words, *mix, url=four_workers.url, database_url=database_url)
+    assert told.status == 0, told
+    found = scrape(four_workers.url).since(before)
+    _, samples = record.read(Path("results"))
+    # Beside them the load test looks, by GET, and before all tries one device: registers it, and revokes it.
+    requests = found.by("cupo_http_request_duration_seconds_count", "method", "status", "code")
+    answers = Counter(
+        ("DELETE" if sample.action == "revoke" else "POST", str(sample.status), sample.code or "none")
+        for sample in samples
+    )
+    answers.update([("POST", "201", "none"), ("DELETE", "204", "none")])
+    assert {answer: count for answer, count in requests.items() if answer[0] != "GET"} == answers
+    outcomes = found.by("cupo_registrations_total", "outcome")
+    assert outcomes == {
+        ("created",): answers["POST", "201", "none"],
+        ("known",): answers["POST", "200", "none"],
+        ("refused",): answers["POST", "409", "device_limit_reached"],
+    }
+    assert answers.total() == 1000 + 2
+    assert found.value("cupo_critical_section_seconds_count") == 1000 + 2
 
 
 @pytest.mark.locking
