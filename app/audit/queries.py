@@ -67,8 +67,8 @@ def count_rows(tx: Tx, users: Users, table: Table) -> int:
 def users_above_limit(tx: Tx, users: Users, default_limit: int) -> Sequence[tuple[int, int, int]]:
     """Those with more devices than they may have: user_id, used, limit.
 
-    By the primary key: `devices_by_expiry` would lead through all leases of all users. The own limit is looked
-    up once for each user; a join would for each device.
+    By the primary key: `devices_by_expiry` would lead through all leases of all users. The own limit is
+    looked up once for each user; a join would for each device.
     """
     own = select(user_quotas.c.device_limit).where(user_quotas.c.user_id == devices.c.user_id)
     limit = func.coalesce(own.scalar_subquery(), default_limit)
