@@ -130,7 +130,7 @@ SerialAsText = Annotated[
     int, PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string"}, mode="serialization")
 ]
 
-# tables.py makes its CHECK constraints of these two.
+# tables.py makes its CHECK constraints of these.
 Platform = Literal["ios", "android", "windows", "macos", "linux", "web", "tv", "other"]
 EventType = Literal[
     "device.registered",
@@ -145,3 +145,6 @@ EventType = Literal[
     "quota.changed",
     "user.erased",
 ]
+
+# What becomes of an event on its way to an endpoint: docs/delivery_states.md.
+DeliveryState = Literal["waiting", "pending", "claimed", "retrying", "delivered", "discarded"]

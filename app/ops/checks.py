@@ -171,11 +171,12 @@ def _grants(connection: Connection, settings: Settings) -> Iterator[Check]:
         return
     for table in sorted(metadata.tables):
         missing = []
+        key = metadata.tables[table].primary_key.columns[0].name
         for right, statement in {
-            "SELECT": f"SELECT user_id FROM {table} WHERE user_id = 0",  # noqa: S608 - names are our own
-            "INSERT": f"INSERT INTO {table} SELECT * FROM {table} WHERE user_id = 0 AND 1 = 0",  # noqa: S608
-            "UPDATE": f"UPDATE {table} SET user_id = user_id WHERE user_id = 0 AND 1 = 0",  # noqa: S608
-            "DELETE": f"DELETE FROM {table} WHERE user_id = 0 AND 1 = 0",  # noqa: S608
+            "SELECT": f"SELECT {key} FROM {table} WHERE 1 = 0",  # noqa: S608 - names are our own
+            "INSERT": f"INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",  # noqa: S608
+            "UPDATE": f"UPDATE {table} SET {key} = {key} WHERE 1 = 0",  # noqa: S608
+            "DELETE": f"DELETE FROM {table} WHERE 1 = 0",  # noqa: S608
         }.items():
             try:
                 connection.exec_driver_sql(statement)
