@@ -67,13 +67,13 @@ ShortText = Annotated[str, *_text(64)]
 Reason = Annotated[str, *_text(500)]
 
 
-def _rfc3339(instant: datetime.datetime) -> str:
+def rfc3339(instant: datetime.datetime) -> str:
     return instant.isoformat(timespec="microseconds") + "Z"
 
 
 Instant = Annotated[
     datetime.datetime,
-    PlainSerializer(_rfc3339, return_type=str),
+    PlainSerializer(rfc3339, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
 ]
 UserIdAsText = Annotated[
