@@ -18,7 +18,7 @@ from rich.table import Table
 from uvicorn.config import LOGGING_CONFIG
 
 from app import migrations
-from app.db import Database, make_engine
+from app.db import make_engine
 from app.embedded import resolve_root_key
 from app.imports.command import import_file
 from app.imports.run import Import
@@ -26,7 +26,7 @@ from app.imports.service import OverLimit
 from app.main import create_app
 from app.ops.checks import all_checks
 from app.settings import BadSettings, Settings, load_settings
-from app.worker import run_until
+from app.worker import work_until
 
 SHUTDOWN_SECONDS = 15
 
@@ -152,19 +152,21 @@ def doctor(
 
 
 @cli.command()
-def worker() -> None:
-    """Remove what has run out, until Ctrl-C or SIGTERM: devices past their lease, old answers.
+def worker(
+    concurrency: Annotated[
+        int | None, typer.Option(help="Deliveries to send at once (CUPO_WORKER_CONCURRENCY).")
+    ] = None,
+) -> None:
+    """Send deliveries and remove what has run out, until Ctrl-C or SIGTERM.
 
-    Any number may run, on any machine; a pass that runs is finished first.
+    Any number may run, on any machine; what is under way is finished first, which takes 20 s at the most.
     """
-    settings = _settings()
+    settings = _settings(worker_concurrency=concurrency)
     logging.config.dictConfig(_log_config())
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    db = Database(settings)
-    run_until(stop, db, settings)
-    db.close()
+    work_until(stop, settings)
 
 
 @cli.command("import")

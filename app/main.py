@@ -25,6 +25,7 @@ from app.ops.health import router as health
 from app.quotas.routes import router as quotas
 from app.settings import BadSettings, Settings, load_settings
 from app.users.routes import router as users
+from app.worker import embedded as embedded_worker
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -57,7 +58,8 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await to_thread.run_sync(app.state.database.open_connections)
     app.state.probe = Probe(settings)
     try:
-        yield
+        async with embedded_worker(settings):
+            yield
     finally:
         app.state.probe.close()
         app.state.database.close()

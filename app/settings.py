@@ -79,6 +79,31 @@ class Settings(BaseSettings):
     sweep_interval_seconds: float = Field(
         default=10.0, gt=0, le=3600, description="How often `cupo worker` looks for what has expired."
     )
+    worker_concurrency: int = Field(
+        default=16,
+        ge=1,
+        le=256,
+        description="Deliveries that each worker sends at once; those that have been under way for half a "
+        "second count no longer.",
+    )
+    max_in_flight_per_endpoint: int = Field(
+        default=2,
+        ge=1,
+        le=100,
+        description="Deliveries under way to one endpoint at a time, over all workers.",
+    )
+    embedded_worker: bool | None = Field(
+        default=None,
+        description="Whether each process of `cupo serve` has a worker in it. Unset: on SQLite only; "
+        "elsewhere run `cupo worker`.",
+    )
+    webhooks_allow_http: bool = Field(
+        default=False, description="Whether endpoints may have `http` URLs: for development."
+    )
+    webhooks_allow_private: bool = Field(
+        default=False,
+        description="Whether endpoints may be at private and loopback addresses: for development.",
+    )
     root_key: Annotated[SecretStr, AfterValidator(_fit)] | None = Field(
         default=None,
         description="The bearer key of `/v1`, 16 to 256 printable ASCII characters. On SQLite one is "
@@ -141,6 +166,10 @@ class Settings(BaseSettings):
     @property
     def is_embedded(self) -> bool:
         return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def has_embedded_worker(self) -> bool:
+        return self.is_embedded if self.embedded_worker is None else self.embedded_worker
 
 
 def load_settings(**overrides: Any) -> Settings:

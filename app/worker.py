@@ -1,9 +1,14 @@
-"""Removes what has run out: devices past their lease, answers past their time. Several may run at once."""
+"""Does what nobody waits for: sends deliveries, and removes what has run out. Several may run at once."""
 
 import logging
 import threading
 import uuid
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+
+from anyio import to_thread
 
 from app.db import Database
 from app.devices.changes import expire_some
@@ -12,6 +17,9 @@ from app.errors import Contention, Unavailable
 from app.idempotency.queries import forget_old_answers
 from app.origin import Origin
 from app.settings import Settings
+from app.webhooks.changes import discard_what_was_left, forget_ended
+from app.webhooks.stragglers import Place, promote_stragglers
+from app.webhooks.worker import Courier, fan_out_until
 
 log = logging.getLogger(__name__)
 
@@ -25,15 +33,16 @@ class Swept:
 
     devices: int = 0
     answers: int = 0
+    deliveries: int = 0
 
     @property
     def is_full(self) -> bool:
         """There may be more to remove at once."""
-        return self.devices >= MOST_AT_ONCE or self.answers >= MOST_AT_ONCE
+        return max(self.devices, self.answers, self.deliveries) >= MOST_AT_ONCE
 
 
 def run_once(db: Database, settings: Settings) -> Swept:
-    """One pass: the devices of up to 500 leases that ran out first, and up to 500 old answers.
+    """One pass: the devices of up to 500 leases that ran out first, and up to 500 old answers and deliveries.
 
     Each user's devices go in a transaction of their own, under the user's lock, which looks at the lease once
     more: a heartbeat that came first has won. Stopped in the middle, the next pass does the rest; two workers
@@ -43,7 +52,7 @@ def run_once(db: Database, settings: Settings) -> Swept:
     users = db.transact(users_with_expired_devices, MOST_AT_ONCE)
     devices = sum(_expire(db, origin, user) for user in users)
     answers = db.transact(forget_old_answers, settings.idempotency_hours * 3600, MOST_AT_ONCE)
-    return Swept(devices, answers)
+    return Swept(devices, answers, deliveries=max(discard_what_was_left(db), forget_ended(db)))
 
 
 def _expire(db: Database, origin: Origin, user_id: int) -> int:
@@ -60,13 +69,61 @@ def run_until(stop: threading.Event, db: Database, settings: Settings) -> None:
 
     A database that is gone costs passes, not the worker.
     """
+    place = Place()
     while not stop.is_set():
         swept = Swept()
         try:
             swept = run_once(db, settings)
+            place = promote_stragglers(db, place)
         except Unavailable as unavailable:
             log.warning("This pass is left out: %s", unavailable)
         if swept != Swept():
-            log.info("Removed %d devices past their lease, %d old answers", swept.devices, swept.answers)
+            log.info(
+                "Removed %d devices past their lease, %d old answers, %d deliveries",
+                swept.devices,
+                swept.answers,
+                swept.deliveries,
+            )
         if not swept.is_full:
             stop.wait(settings.sweep_interval_seconds)
+
+
+def work_until(stop: threading.Event, settings: Settings) -> None:
+    """Sweep, fan out and deliver until `stop` is set; deliveries under way are finished, 15 s at the most.
+
+    A fault in one of the three ends them all, and is raised: whoever started this starts it again.
+    """
+    db = Database(settings)
+    courier = Courier(db, settings)
+    with ThreadPoolExecutor(3, thread_name_prefix="worker") as threads:
+        duties = [
+            threads.submit(run_until, stop, db, settings),
+            threads.submit(fan_out_until, stop, db, courier),
+            threads.submit(courier.run_until, stop),
+        ]
+        for _ended in as_completed(duties):
+            stop.set()
+    db.close()
+    for duty in duties:
+        duty.result()
+
+
+@asynccontextmanager
+async def embedded(settings: Settings) -> AsyncIterator[None]:
+    """A worker beside the service, in its process, where the settings ask for one.
+
+    Each of several processes may have one: they find their work as workers on several machines do.
+    """
+    if not settings.has_embedded_worker:
+        yield
+        return
+    stop = threading.Event()
+    # A pool of its own, one connection for each of the three duties: calls must not wait for deliveries.
+    own = settings.model_copy(update={"database_pool_size": 3})
+    thread = threading.Thread(target=work_until, args=(stop, own), name="worker")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        await to_thread.run_sync(thread.join)

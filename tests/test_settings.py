@@ -26,15 +26,23 @@ def settings_table() -> str:
     rows = ["| setting | default | values | what it is |", "| --- | --- | --- | --- |"]
     for name, field in Settings.model_fields.items():
         default = field.default.get_secret_value() if isinstance(field.default, SecretStr) else field.default
-        shown = (
-            "unset" if default is None else f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
-        )
+        match default:
+            case None:
+                shown = "unset"
+            case bool():
+                shown = f"`{str(default).lower()}`"
+            case float():
+                shown = f"`{default:g}`"
+            case _:
+                shown = f"`{default}`"
         rows.append(f"| `CUPO_{name.upper()}` | {shown} | {_values(field)} | {field.description} |")
     return "\n".join(rows)
 
 
 def _values(field: Any) -> str:
     choices = get_args(field.annotation)
+    if bool in (field.annotation, *choices):
+        return "`true`, `false`"
     if choices and all(isinstance(choice, str) for choice in choices):
         return ", ".join(f"`{choice}`" for choice in choices)
     lowest = highest = ""

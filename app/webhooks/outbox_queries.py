@@ -158,7 +158,7 @@ _head = deliveries.alias("head")
 
 
 def waiting_slice(tx: Tx, endpoint_id: int, after_id: int, limit: int) -> list[tuple[int, int, bool]]:
-    """The next that wait at the endpoint, by id: each with its user, and whether it has a head to wait for."""
+    """The next that wait at the endpoint, by id: each with its user, and whether it has a head."""
     has_head = exists().where(
         _head.c.endpoint_id == endpoint_id, _head.c.head_user_id == deliveries.c.user_id
     )
