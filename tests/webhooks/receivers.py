@@ -92,6 +92,7 @@ def receiving(behaviour: Behaviour | None = None, tls: ssl.SSLContext | None = N
                     behave(receiver, sock)
                 else:
                     with tls.wrap_socket(sock, server_side=True) as secured:
+                        sockets.append(secured)
                         behave(receiver, secured)
 
         def accept() -> None:
