@@ -25,6 +25,8 @@ from app.ops.health import router as health
 from app.quotas.routes import router as quotas
 from app.settings import BadSettings, Settings, load_settings
 from app.users.routes import router as users
+from app.webhooks.delivery_routes import router as webhook_deliveries
+from app.webhooks.routes import router as webhook_endpoints
 from app.worker import embedded as embedded_worker
 
 
@@ -40,7 +42,9 @@ def create_app(settings: Settings) -> FastAPI:
     )
     app.state.settings = settings
     app.state.root_key_digest = hashlib.sha256(resolve_root_key(settings).encode()).digest()
-    for router in (devices, device_changes, quotas, events, users, health, explorer):
+    for router in (devices, device_changes, quotas, events, users, webhook_endpoints, webhook_deliveries):
+        app.include_router(router)
+    for router in (health, explorer):
         app.include_router(router)
     app.mount(ASSETS, assets)
     app.add_middleware(HeadAsGet)

@@ -46,6 +46,7 @@ class Problem(TypedDict):
     used: NotRequired[int]
     need_to_remove: NotRequired[int | None]
     devices: NotRequired[str]
+    state: NotRequired[str]
 
 
 class ProblemResponse(JSONResponse):
@@ -149,6 +150,11 @@ DEVICE_EXPIRED = errors.DeviceExpired(42, "3f6c1a50-phone")
 BLOCK_NOT_FOUND = errors.BlockNotFound(42, "3f6c1a50-phone")
 ALREADY_REGISTERED = errors.DeviceAlreadyRegistered(43, "3f6c1a50-phone")
 RATE_EXCEEDED = errors.RegistrationRateExceeded(42, 10, 3600)
+ENDPOINT_NOT_FOUND = errors.EndpointNotFound(7)
+ENDPOINT_LIMIT_REACHED = errors.EndpointLimitReached(100)
+ENDPOINT_DISABLED = errors.EndpointDisabled(7)
+DELIVERY_NOT_FOUND = errors.DeliveryNotFound(4711)
+DELIVERY_IN_OTHER_STATE = errors.DeliveryInOtherState(4711, "delivered")
 PRECONDITION_FAILED = errors.PreconditionFailed(2)
 OF_A_KEY: tuple[AppError, ...] = (errors.IdempotencyKeyInUse(), errors.IdempotencyKeyReused())
 OF_A_BODY: tuple[AppError, ...] = (

@@ -64,6 +64,7 @@ def _text(most: int) -> tuple[Any, ...]:
 
 Name = Annotated[str, *_text(100)]
 ShortText = Annotated[str, *_text(64)]
+Description = Annotated[str, *_text(200)]
 Reason = Annotated[str, *_text(500)]
 
 
@@ -145,6 +146,8 @@ EventType = Literal[
     "quota.changed",
     "user.erased",
 ]
+# Told to one endpoint, on request; no event of the trail.
+TEST_EVENT_TYPE = "webhook.test"
 
 # What becomes of an event on its way to an endpoint: docs/delivery_states.md.
 DeliveryState = Literal["waiting", "pending", "claimed", "retrying", "delivered", "discarded"]

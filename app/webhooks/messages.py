@@ -10,11 +10,14 @@ from app.webhooks.deliveries import Delivery
 MOST_MESSAGE_BYTES = 20_000
 
 
+def webhook_id(delivery_id: int, event_id: int | None, endpoint_id: int) -> str:
+    """By what a receiver knows a repeat: of one event at one endpoint it is the same at each attempt."""
+    return f"test_{delivery_id}_{endpoint_id}" if event_id is None else f"evt_{event_id}_{endpoint_id}"
+
+
 def id_of(delivery: Delivery) -> str:
-    """By what receivers know a repeat: the same for one event at one endpoint, whichever attempt it is."""
-    if delivery.event is None:
-        return f"test_{delivery.id}_{delivery.endpoint.id}"
-    return f"evt_{delivery.event.id}_{delivery.endpoint.id}"
+    event_id = None if delivery.event is None else delivery.event.id
+    return webhook_id(delivery.id, event_id, delivery.endpoint.id)
 
 
 def body_of(delivery: Delivery) -> bytes:
