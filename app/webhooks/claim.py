@@ -1,9 +1,11 @@
 """Claiming deliveries, and how claims end. docs/delivery_states.md says what the endpoints' locks are for."""
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app.db import Database, Tx, uncertain_result
+from app.errors import Contention
 from app.webhooks import claim_queries, settle_queries
 from app.webhooks.claim_queries import lock_endpoints
 from app.webhooks.deliver import ATTEMPT_SECONDS, Attempt
@@ -25,28 +27,27 @@ class Settlement:
     """An attempt that was made, and what is to become of its delivery."""
 
     delivery: Delivery
-    attempt: Attempt
+    duration_ms: int
     settled: Settled
+    is_gone: bool
 
 
 def settlement(delivery: Delivery, attempt: Attempt) -> Settlement:
     """By the schedule of retries: made once, before the transaction that may run more than once."""
-    delay_seconds = None
-    if attempt.outcome != "delivered":
-        delay_seconds = seconds_to_next_attempt(delivery.attempts, attempt.retry_after_seconds)
     if attempt.outcome == "delivered":
-        state = "delivered"
+        state, delay_seconds = "delivered", None
     else:
+        delay_seconds = seconds_to_next_attempt(delivery.attempts, attempt.retry_after_seconds)
         state = "discarded" if delay_seconds is None else "retrying"
     settled = Settled(
         state=state,
-        delay_seconds=delay_seconds,
         status=attempt.status,
-        duration_ms=round(attempt.duration_seconds * 1000),
         error=None if attempt.error is None else attempt.error[:MOST_ERROR_CHARACTERS],
-        answer=attempt.excerpt[:MOST_ANSWER_CHARACTERS].replace("\0", "") or None,
+        answer=attempt.excerpt[:MOST_ANSWER_CHARACTERS] or None,
+        delay_seconds=delay_seconds,
     )
-    return Settlement(delivery, attempt, settled)
+    duration_ms = round(attempt.duration_seconds * 1000)
+    return Settlement(delivery, duration_ms, settled, is_gone=attempt.outcome == "gone")
 
 
 def claim(db: Database, token: str, free: int, most_in_flight: int) -> list[Delivery]:
@@ -55,20 +56,21 @@ def claim(db: Database, token: str, free: int, most_in_flight: int) -> list[Deli
     `token` names this claim and no other. Where nothing is due it writes nothing. Raises Unavailable (503).
     """
     due = db.transact(claim_queries.candidates, read_only=True)
-    wanted = sorted(choose(due, free, most_in_flight))
-    return db.transact(_claim_of, wanted, token, free, most_in_flight) if wanted else []
+    chosen = choose(due, free, most_in_flight)
+    return db.transact(_claim_of, chosen, token, most_in_flight) if chosen else []
 
 
-def _claim_of(tx: Tx, endpoint_ids: list[int], token: str, free: int, most_in_flight: int) -> list[Delivery]:
-    """Chosen once more under the locks: another worker may have claimed of the same endpoints meanwhile."""
-    lock_endpoints(tx, endpoint_ids, serving=True)
+def _claim_of(tx: Tx, chosen: Counter[int], token: str, most_in_flight: int) -> list[Delivery]:
+    """Counted once more under the locks: another worker may have claimed of the same endpoints meanwhile."""
+    lock_endpoints(tx, chosen, serving=True)
     earlier: list[Delivery] | None = uncertain_result(tx)
     if earlier:  # this claim's earlier run may have committed, and nobody else knows its token
         kept = claim_queries.claimed_deliveries(tx, [one.id for one in earlier], token)
         if kept:
             return kept
-    numbers = choose(claim_queries.candidates(tx, endpoint_ids), free, most_in_flight)
-    ids = claim_queries.due_deliveries(tx, numbers)
+    in_flight = claim_queries.in_flight(tx)
+    room = Counter({one: most_in_flight - in_flight.get(one, 0) for one in chosen})
+    ids = claim_queries.due_deliveries(tx, chosen & room)
     if not ids or not claim_queries.claim_if_due(tx, ids, token, LEASE_SECONDS):
         return []
     return claim_queries.claimed_deliveries(tx, ids, token)
@@ -78,23 +80,24 @@ def settle(tx: Tx, settlements: Sequence[Settlement]) -> frozenset[int]:
     """Write what became of the attempts. The deliveries whose claim was over, and which others own by now.
 
     Promotes those that stood behind what has ended. A receiver that says 410 is disabled. Safe to run again.
+    Raises Contention (503) where somebody changes claimed rows without the lock.
     """
     lock_endpoints(tx, {one.delivery.endpoint.id for one in settlements})
     earlier: frozenset[int] | None = uncertain_result(tx)
-    refused = {
-        one.delivery.id
-        for one in settlements
-        if not settle_queries.settle_if_claimed(tx, one.delivery, one.settled)
-    }
-    settled = [one for one in settlements if one.delivery.id not in refused]
-    for one in settled:
-        if one.attempt.outcome == "gone":
-            settle_queries.disable_if_at(tx, one.delivery.endpoint)
-    if settled:
-        promote_followers(tx, [one.delivery.id for one in settled])
-    if earlier is not None and not settled:
+    held = settle_queries.held_claims(tx, [one.delivery for one in settlements])
+    if not held and earlier is not None:
         return earlier  # this one's earlier run has committed
-    return frozenset(refused)
+    durations: dict[Settled, dict[Delivery, int]] = defaultdict(dict)
+    for one in settlements:
+        if one.delivery.id in held:
+            durations[one.settled][one.delivery] = one.duration_ms
+            if one.is_gone:
+                settle_queries.disable_if_at(tx, one.delivery.endpoint)
+    for settled, those in durations.items():
+        if not settle_queries.settle_if_claimed(tx, those, settled):
+            raise Contention
+    promote_followers(tx, sorted(held))
+    return frozenset(one.delivery.id for one in settlements).difference(held)
 
 
 def give_back(tx: Tx, deliveries: Sequence[Delivery]) -> int:

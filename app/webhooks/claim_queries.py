@@ -1,9 +1,10 @@
 """The statements that claim deliveries, and the lock that whatever changes deliveries takes."""
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, bindparam, case, func, null, select, union_all, update
+from sqlalchemy import Select, bindparam, case, func, null, select, union_all, update
 
 from app.db import Tx
 from app.dialects import seconds_from_now, utc_now
@@ -14,7 +15,6 @@ from app.webhooks.deliveries import Delivery, Endpoint, Occurrence
 from app.webhooks.fairness import Candidate
 
 _state = deliveries.c.state
-_is_served = and_(endpoints.c.disabled_at.is_(None), endpoints.c.deleted_at.is_(None))
 
 
 def lock_endpoints(tx: Tx, endpoint_ids: Iterable[int], *, serving: bool = False) -> None:
@@ -37,7 +37,7 @@ _oldest_due = (
     .scalar_subquery()
 )
 _candidates = select(endpoints.c.id, endpoints.c.last_served_at, _oldest_due.label("oldest_due_at")).where(
-    _is_served
+    endpoints.c.disabled_at.is_(None), endpoints.c.deleted_at.is_(None)
 )
 _in_flight = (
     select(deliveries.c.endpoint_id, func.count())
@@ -46,34 +46,53 @@ _in_flight = (
 )
 
 
-def candidates(tx: Tx, endpoint_ids: Iterable[int] | None = None) -> list[Candidate]:
-    """Endpoints with something due, of these or of all, and how much of each is claimed.
+def candidates(tx: Tx) -> list[Candidate]:
+    """Endpoints that are served and have something due, and how much of each is claimed.
 
-    Reads one entry of `webhook_deliveries_by_due` for each endpoint, and of `webhook_deliveries_by_claim`
-    what is claimed: however much waits.
+    However much waits, reads one entry of `webhook_deliveries_by_due` for each endpoint, and of
+    `webhook_deliveries_by_claim` what is claimed.
     """
-    found = _candidates if endpoint_ids is None else _candidates.where(endpoints.c.id.in_(list(endpoint_ids)))
-    due = [row for row in tx.execute(found) if row.oldest_due_at is not None]
-    in_flight = {row[0]: row[1] for row in tx.execute(_in_flight)} if due else {}
-    return [Candidate(row.id, in_flight.get(row.id, 0), row.last_served_at, row.oldest_due_at) for row in due]
+    due = [row for row in tx.execute(_candidates) if row.oldest_due_at is not None]
+    claimed = in_flight(tx) if due else {}
+    return [Candidate(row.id, claimed.get(row.id, 0), row.last_served_at, row.oldest_due_at) for row in due]
+
+
+def in_flight(tx: Tx) -> dict[int, int]:
+    """Claimed deliveries of each endpoint that has any; exact for those whose lock is held."""
+    return {row[0]: row[1] for row in tx.execute(_in_flight)}
 
 
 def due_deliveries(tx: Tx, numbers: Mapping[int, int]) -> list[int]:
-    """Of each endpoint as many as said, those that have been due for longest."""
+    """Of each endpoint as many as said, those that have been due for longest; of one not served, none."""
     if not numbers:
         return []
-    parts = [
-        select(
-            select(deliveries.c.id)
-            .where(deliveries.c.endpoint_id == endpoint_id, deliveries.c.due_at <= utc_now())
-            .order_by(deliveries.c.due_at, deliveries.c.id)
-            .limit(number)
-            .subquery(f"due_{place}")
-            .c.id
-        )
-        for place, (endpoint_id, number) in enumerate(numbers.items())
-    ]
-    return list(tx.execute(union_all(*parts) if len(parts) > 1 else parts[0]).scalars())
+    values: dict[str, int] = {}
+    for place, (endpoint_id, number) in enumerate(numbers.items()):
+        values |= {f"endpoint_{place}": endpoint_id, f"number_{place}": number}
+    return list(tx.execute(_due(len(numbers)), values).scalars())
+
+
+@functools.cache
+def _due(places: int) -> Any:
+    """For so many endpoints. Made once: SQLAlchemy takes longer to make it than the database to answer it."""
+    parts = [_due_at(place) for place in range(places)]
+    return union_all(*parts) if places > 1 else parts[0]
+
+
+def _due_at(place: int) -> Select[Any]:
+    served = select(endpoints.c.id).where(
+        endpoints.c.id == bindparam(f"endpoint_{place}"),
+        endpoints.c.disabled_at.is_(None),
+        endpoints.c.deleted_at.is_(None),
+    )
+    first = (
+        select(deliveries.c.id)
+        .where(deliveries.c.endpoint_id == served.scalar_subquery(), deliveries.c.due_at <= utc_now())
+        .order_by(deliveries.c.due_at, deliveries.c.id)
+        .limit(bindparam(f"number_{place}"))
+        .subquery(f"due_{place}")
+    )
+    return select(first.c.id)
 
 
 _claim = (

@@ -27,7 +27,7 @@ class Occurrence:
     data: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Delivery:
     """One that is claimed. `token` names the claim, `attempts` counts the one that is to be made now.
 

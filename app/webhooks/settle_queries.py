@@ -3,11 +3,12 @@
 Each UPDATE names the state that it leaves. Whoever calls them holds the locks of the endpoints.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import and_, bindparam, delete, null, or_, select, update
+from sqlalchemy import and_, bindparam, case, delete, null, or_, select, tuple_, update
+from sqlalchemy.sql.elements import ColumnElement
 
 from app.db import Tx
 from app.dialects import seconds_from_now, utc_now
@@ -17,73 +18,66 @@ from app.tables import webhook_endpoints as endpoints
 from app.webhooks.deliveries import Delivery, Endpoint
 
 _state = deliveries.c.state
-_UNCLAIM: Mapping[str, Any] = {"claimed_by": null(), "claimed_until": null()}
+_UNCLAIM: dict[str, Any] = {"claimed_by": null(), "claimed_until": null()}
 # What an end takes away, whatever state it ends.
-END: Mapping[str, Any] = {**_UNCLAIM, "head_user_id": null(), "due_at": null(), "ended_at": utc_now()}
+END: dict[str, Any] = {**_UNCLAIM, "head_user_id": null(), "due_at": null(), "ended_at": utc_now()}
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a delivery becomes after an attempt: retried after `delay_seconds`, or ended."""
+    """What deliveries become after an attempt: `retrying` after `delay_seconds`, or an end."""
 
     state: str
-    delay_seconds: float | None
-    status: int | None
-    duration_ms: int
-    error: str | None
-    answer: str | None
+    status: int | None = None
+    error: str | None = None
+    answer: str | None = None
+    delay_seconds: float | None = None
 
 
-_is_ours = and_(
-    deliveries.c.id == bindparam("delivery"),
-    _state == "claimed",
-    deliveries.c.claimed_by == bindparam("token"),
-)
-_result: Mapping[str, Any] = {
-    "last_status": bindparam("status"),
-    "last_duration_ms": bindparam("duration"),
-    "last_error": bindparam("error"),
-    "last_answer": bindparam("answer"),
-}
-_retry_later = (
-    update(deliveries)
-    .where(_is_ours)
-    .values(state="retrying", due_at=seconds_from_now(bindparam("delay")), **_UNCLAIM, **_result)
-)
-_end = update(deliveries).where(_is_ours).values(state=bindparam("new_state"), **END, **_result)
+def _held(deliveries_of_ours: Iterable[Delivery]) -> ColumnElement[bool]:
+    """Claimed, and by the claims that these are of.
 
-
-def settle_if_claimed(tx: Tx, delivery: Delivery, settled: Settled) -> bool:
-    """Write what became of the attempt; False if the claim is over.
-
-    Its rival is the rescue. A worker that was paused past its lease finds the row claimed by another, or
-    ended by it: without the token it would end what that one is about to send.
+    Without the token, a worker that was paused past its lease would end what another is about to send.
     """
-    values = {
-        "delivery": delivery.id,
-        "token": delivery.token,
-        "status": settled.status,
-        "duration": settled.duration_ms,
-        "error": settled.error,
-        "answer": settled.answer,
+    claims = [(one.id, one.token) for one in deliveries_of_ours]
+    return and_(
+        deliveries.c.id.in_([delivery_id for delivery_id, _ in claims]),
+        tuple_(deliveries.c.id, deliveries.c.claimed_by).in_(claims),
+        _state == "claimed",
+    )
+
+
+def held_claims(tx: Tx, ours: Sequence[Delivery]) -> set[int]:
+    """Those whose claims still hold. Their rival, the rescue, waits for the lock."""
+    return set(tx.execute(select(deliveries.c.id).where(_held(ours))).scalars())
+
+
+def settle_if_claimed(tx: Tx, durations: Mapping[Delivery, int], settled: Settled) -> bool:
+    """Write what deliveries came to, and the milliseconds that each took; False unless all were ours."""
+    in_ms = case({one.id: duration for one, duration in durations.items()}, value=deliveries.c.id)
+    values: dict[str, Any] = {
+        "state": settled.state,
+        "last_status": settled.status,
+        "last_duration_ms": in_ms,
+        "last_error": settled.error,
+        "last_answer": settled.answer,
     }
-    if settled.delay_seconds is not None:
-        return tx.execute(_retry_later, values | {"delay": settled.delay_seconds}).rowcount == 1
-    return tx.execute(_end, values | {"new_state": settled.state}).rowcount == 1
-
-
-_give_back = (
-    update(deliveries)
-    .where(_is_ours)
-    .values(state=bindparam("new_state"), due_at=utc_now(), attempts=deliveries.c.attempts - 1, **_UNCLAIM)
-)
+    if settled.delay_seconds is None:
+        values |= END
+    else:
+        values |= _UNCLAIM | {"due_at": seconds_from_now(settled.delay_seconds)}
+    return tx.execute(update(deliveries).where(_held(durations)).values(values)).rowcount == len(durations)
 
 
 def give_back_if_claimed(tx: Tx, delivery: Delivery) -> bool:
     """Undo the claim of what was not sent: the attempt does not count. False if the claim is over."""
-    state = "pending" if delivery.attempts == 1 else "retrying"
-    values = {"delivery": delivery.id, "token": delivery.token, "new_state": state}
-    return tx.execute(_give_back, values).rowcount == 1
+    values = {
+        "state": "pending" if delivery.attempts == 1 else "retrying",
+        "due_at": utc_now(),
+        "attempts": delivery.attempts - 1,
+        **_UNCLAIM,
+    }
+    return tx.execute(update(deliveries).where(_held([delivery])).values(values)).rowcount == 1
 
 
 _is_expired = and_(_state == "claimed", deliveries.c.claimed_until <= utc_now())

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 # How often an idle worker looks; an event is on its way after two looks at the latest.
 POLL_SECONDS = 0.25
+# What is answered within this time is settled together: a commit costs more than a delivery.
+LINGER_SECONDS = 0.005
 RESCUE_SECONDS = 1.0
 # An attempt that takes longer no longer counts against the concurrency: receivers that hang would else hold
 # up all others. How many there can be is bounded by the endpoints' caps, and by 8 times the concurrency.
@@ -80,6 +82,7 @@ class Courier:
             passed = self._pass_if_possible()
             if not passed.claimed:
                 self._news.wait(POLL_SECONDS)
+            stop.wait(LINGER_SECONDS)
             self._news.clear()
         self._finish()
 
