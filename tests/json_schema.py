@@ -22,6 +22,8 @@ _RULES: dict[str, Callable[[Any, Any], bool]] = {
     "pattern": lambda rule, value: re.search(rule, value) is not None,
     "minLength": lambda rule, value: len(value) >= rule,
     "maxLength": lambda rule, value: len(value) <= rule,
+    "minItems": lambda rule, value: len(value) >= rule,
+    "uniqueItems": lambda rule, value: not rule or len({repr(one) for one in value}) == len(value),
     "maxProperties": lambda rule, value: len(value) <= rule,
     "minimum": lambda rule, value: value >= rule,
     "maximum": lambda rule, value: value <= rule,

@@ -28,7 +28,7 @@ async def list_webhook_deliveries(
         str | None, Query(pattern=SERIAL_PATTERN, description="Only those of this event.")
     ] = None,
     type: Annotated[  # noqa: A002 - its name in the query
-        EventType | Literal["webhook.test"] | None, Query(description="Only those of events of this type.")
+        Literal[EventType, "webhook.test"] | None, Query(description="Only those of events of this type.")
     ] = None,
     limit: PageSize = 50,
     cursor: Cursor = None,
