@@ -49,6 +49,7 @@ def all_checks(engine: Engine, settings: Settings) -> list[Check]:
         _timeouts,
         _grants,
         _row_lock,
+        _webhooks,
     )
     return _run(engine, settings, everything)
 
@@ -209,6 +210,16 @@ def _row_lock_blocks(connection: Connection) -> bool:
         finally:
             rival.rollback()
     return False
+
+
+def _webhooks(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """A warning and no more: on a machine of a developer it is as it should be."""
+    found = ["https", "public addresses"]
+    if settings.webhooks_allow_http:
+        found[0] = "http and https"
+    if settings.webhooks_allow_private:
+        found[1] = "any address, private ones too"
+    yield Check("webhooks go by", ok=True, found=", ".join(found), wanted="https, public addresses")
 
 
 def _sqlite_blocks(connection: Connection) -> bool:
