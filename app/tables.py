@@ -230,7 +230,8 @@ webhook_deliveries = Table(
     ),
     CheckConstraint(
         "(user_id IS NULL AND state <> 'waiting')"
-        " OR (head_user_id IS NOT NULL) = (state IN ('pending', 'claimed', 'retrying'))",
+        " OR (user_id IS NOT NULL"
+        " AND (head_user_id IS NOT NULL) = (state IN ('pending', 'claimed', 'retrying')))",
         name="webhook_deliveries_head_is_open",
     ),
     CheckConstraint(

@@ -125,7 +125,8 @@ def delivery_checks() -> list[sa.CheckConstraint]:
         "event_has_a_user": "(event_id IS NULL) = (user_id IS NULL)",
         "head_is_of_its_user": "head_user_id IS NULL OR head_user_id = user_id",
         "head_is_open": "(user_id IS NULL AND state <> 'waiting')"
-        " OR (head_user_id IS NOT NULL) = (state IN ('pending', 'claimed', 'retrying'))",
+        " OR (user_id IS NOT NULL"
+        " AND (head_user_id IS NOT NULL) = (state IN ('pending', 'claimed', 'retrying')))",
         "due_if_claimable": "(due_at IS NOT NULL) = (state IN ('pending', 'retrying'))",
         "claim_has_owner_and_end": "(claimed_by IS NOT NULL) = (state = 'claimed')"
         " AND (claimed_until IS NOT NULL) = (state = 'claimed')",
