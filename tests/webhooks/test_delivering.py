@@ -387,6 +387,7 @@ def test_an_answer_that_came_while_a_connection_was_idle_is_none_to_the_next_mes
             first_is_over.wait(PATIENCE_SECONDS)
             sock.sendall(answer(408))
             said.set()
+            read_request(sock)  # not closed meanwhile, which alone would keep it from being used
 
     with receiving(behave) as receiver:
         assert deliver(local, delivery_to(receiver.url)).status == 200
