@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Literal
 
 from app import __version__
+from app.texts import TEST_EVENT_TYPE
 from app.webhooks.addresses import Target, parse_url
 from app.webhooks.connections import Bounds, Connection, Connections, TooLarge, Unreachable
 from app.webhooks.deliveries import Delivery
@@ -55,6 +56,9 @@ def deliver(connections: Connections, delivery: Delivery) -> Attempt:
 
     Raises nothing that a receiver, its name or the network could cause. Safe to call from several threads.
     """
+    if delivery.event is None and delivery.type != TEST_EVENT_TYPE:
+        # Its user is being erased: the event went first, and this row goes when it is settled.
+        return Attempt("failed", 0.0, error="what it told of was erased")
     began_at = time.monotonic()
     try:
         answer = _answer(connections, delivery)
