@@ -1,7 +1,9 @@
 """The statements about endpoints, and about deliveries as people look at them."""
 
+import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import CursorResult, case, func, insert, null, select, update
@@ -151,9 +153,19 @@ def find_delivery(tx: Tx, delivery_id: int) -> WebhookDelivery | None:
 def list_deliveries(tx: Tx, wanted: Filter, before_id: int | None, limit: int) -> Sequence[WebhookDelivery]:
     """At most `limit`, newest first.
 
-    Reads `webhook_deliveries_by_state` where endpoint and state are given, `webhook_deliveries_tell_once`
-    where the event is, and else the primary key backwards until there are enough.
+    A state alone is looked for at one endpoint after the other: what is rare among much else, as a rule those
+    that were discarded, is found at its place in `webhook_deliveries_by_state`.
     """
+    if wanted.state is None or wanted.endpoint_id is not None or wanted.event_id is not None:
+        return _page(tx, wanted, before_id, limit)
+    of_each = (replace(wanted, endpoint_id=endpoint_id) for endpoint_id in all_endpoint_ids(tx))
+    found = (delivery for one in of_each for delivery in _page(tx, one, before_id, limit))
+    return heapq.nlargest(limit, found, key=attrgetter("id"))
+
+
+def _page(tx: Tx, wanted: Filter, before_id: int | None, limit: int) -> list[WebhookDelivery]:
+    """Reads `webhook_deliveries_by_state` where endpoint and state are given, `webhook_deliveries_tell_once`
+    where the event is, and else the primary key backwards until there are enough."""
     query = select(*_COLUMNS)
     for name in ("state", "endpoint_id", "event_id", "type"):
         if (value := getattr(wanted, name)) is not None:
