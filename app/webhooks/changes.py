@@ -43,14 +43,15 @@ def discard(tx: Tx, delivery_id: int) -> bool:
 
 
 def discard_what_was_left(db: Database) -> int:
-    """Discard up to 500 deliveries of deleted endpoints: how many. Their rows go with the last of them."""
-    left = db.transact(change_queries.left_by_deleted_endpoints, MOST_AT_ONCE, read_only=True)
-    return db.transact(_discard_some, left) if left else 0
+    """Discard up to 500 deliveries of each deleted endpoint: how many in all."""
+    deleted = db.transact(change_queries.deleted_endpoints, read_only=True)
+    return sum(db.transact(_discard_some, endpoint_id) for endpoint_id in deleted)
 
 
-def _discard_some(tx: Tx, left: dict[int, int]) -> int:
-    lock_endpoints(tx, left.values())
-    return change_queries.discard_if_unclaimed(tx, list(left))
+def _discard_some(tx: Tx, endpoint_id: int) -> int:
+    lock_endpoints(tx, [endpoint_id])
+    ids = change_queries.unclaimed_of_endpoint(tx, endpoint_id, MOST_AT_ONCE)
+    return change_queries.discard_if_unclaimed(tx, ids) if ids else 0
 
 
 def forget_ended(db: Database) -> int:

@@ -58,8 +58,18 @@ class Recorder:
                 assert time.monotonic() < give_up_at, f"{len(self.arrivals)} arrivals after {seconds} s"
                 self._changed.wait(0.05)
 
+    def wait_for(self, arrivals: int) -> None:
+        self.wait_until(lambda: len(self.arrivals) >= arrivals)
+
+    def wait_for_path(self, path: str) -> None:
+        self.wait_until(lambda: any(arrival.path == path for arrival in self.arrivals), 15)
+
     def ids(self) -> Counter[str]:
         return Counter(arrival.webhook_id for arrival in self.arrivals)
+
+    def open_requests(self) -> list[str]:
+        """The ids of what has come and was not answered yet."""
+        return list((+self._ids_at_once).elements())
 
     def by_path(self) -> dict[str, list[Arrival]]:
         found: dict[str, list[Arrival]] = defaultdict(list)
@@ -108,12 +118,15 @@ class Recorder:
         self._at_once[path] += 1
         self._ids_at_once[webhook_id] += 1
         self.most_at_once[path] = max(self.most_at_once[path], self._at_once[path])
+        with self._changed:
+            self._changed.notify_all()
         if self._ids_at_once[webhook_id] > 1:
             self.twice_at_once.append(webhook_id)
         try:
             if path.startswith(HANGING):
                 with self._changed:
                     self.arrivals.append(Arrival(path, webhook_id, body, time.monotonic()))
+                    self._changed.notify_all()
                 await self._stopped.wait()
                 return
             if self.pause_seconds:

@@ -79,3 +79,19 @@ def put_events(engine: Engine, how_many: int, first_user: int = 1, users: int | 
         first=first_user,
         users=users or how_many,
     )
+
+
+def put_waiting(engine: Engine, endpoint_id: int, how_many: int, first_user: int = 10**6) -> None:
+    """Deliveries that are due, each of another user and of an event of its own."""
+    put_events(engine, how_many, first_user)
+    run(
+        engine,
+        "INSERT INTO webhook_deliveries"
+        " (endpoint_id, event_id, user_id, head_user_id, type, state, created_at, due_at)"
+        " SELECT :endpoint, id, user_id, user_id, type, 'pending', occurred_at, occurred_at FROM events"
+        " WHERE user_id BETWEEN :first AND :last ORDER BY id",
+        endpoint=endpoint_id,
+        first=first_user,
+        last=first_user + how_many - 1,
+    )
+    run(engine, "UPDATE events SET fanned_out = 1")
