@@ -117,6 +117,13 @@ def insert_test(tx: Tx, endpoint_id: int) -> int:
     return _inserted_id(tx.execute(insert(deliveries).values(row)))
 
 
+def has_test(tx: Tx, test: WebhookDelivery) -> bool:
+    """Whether the test is there. An id alone could be another's, given after the test was rolled back."""
+    same = (deliveries.c.id == test.id, deliveries.c.endpoint_id == test.endpoint_id)
+    query = select(deliveries.c.id).where(*same, deliveries.c.created_at == test.created_at)
+    return tx.execute(query).one_or_none() is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Filter:
     """Which deliveries to list; None is any."""
