@@ -36,6 +36,7 @@ _served = (
 )
 _in_flight = (
     select(deliveries.c.endpoint_id, func.count())
+    .with_hint(deliveries, "FORCE INDEX (webhook_deliveries_by_claim)", "mysql")
     .where(deliveries.c.claimed_until.is_not(None))
     .group_by(deliveries.c.endpoint_id)
 )

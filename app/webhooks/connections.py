@@ -153,6 +153,7 @@ class Connections:
         if kept is None:
             return self.new(target)
         if kept.is_fresh() and kept.is_quiet():
+            kept.target = target  # of the same origin, and perhaps of another path
             return kept
         kept.close()
         return self.new(target)

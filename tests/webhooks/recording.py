@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +32,7 @@ class Arrival:
 
 
 class Recorder:
-    """What has come. A path that begins with `/hang` is never answered, any other by 200, after a pause."""
+    """What has come. What begins with `/hang` is never answered, all else by 200, after a pause."""
 
     def __init__(self) -> None:
         self.arrivals: list[Arrival] = []
@@ -108,29 +108,25 @@ class Recorder:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode()
                 fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
                 body = await reader.readexactly(int(fields["content-length"]))
-                await self._answer(head.split(" ", 2)[1], fields["webhook-id"], body, writer)
+                path = head.split(" ", 2)[1]
+                ends = reader.read(1) if path.startswith(HANGING) else asyncio.sleep(self.pause_seconds)
+                await self._answer(path, fields["webhook-id"], body, writer, ends)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
 
-    async def _answer(self, path: str, webhook_id: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _answer(
+        self, path: str, webhook_id: str, body: bytes, writer: asyncio.StreamWriter, ends: Awaitable[object]
+    ) -> None:
+        """Answer when `ends` has: a pause, or the sender's patience."""
         self._at_once[path] += 1
         self._ids_at_once[webhook_id] += 1
         self.most_at_once[path] = max(self.most_at_once[path], self._at_once[path])
-        with self._changed:
-            self._changed.notify_all()
         if self._ids_at_once[webhook_id] > 1:
             self.twice_at_once.append(webhook_id)
         try:
-            if path.startswith(HANGING):
-                with self._changed:
-                    self.arrivals.append(Arrival(path, webhook_id, body, time.monotonic()))
-                    self._changed.notify_all()
-                await self._stopped.wait()
-                return
-            if self.pause_seconds:
-                await asyncio.sleep(self.pause_seconds)
+            await ends
         finally:
             self._at_once[path] -= 1
             self._ids_at_once[webhook_id] -= 1

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, create_engine, event
+from sqlalchemy import Engine, bindparam, create_engine, event, text
 
 from app.db import Database, Tx
 from app.migrations import migrate
 from app.settings import Settings, load_settings
-from app.webhooks.claim import claim, give_back
+from app.webhooks.claim import claim
 from tests.servers import Server, fresh_database
 from tests.services import ROOT_KEY
 from tests.webhooks.recording import Recorder, running_worker
@@ -92,8 +92,19 @@ def cost_of_a_claim(db: Database) -> tuple[int, float]:
         times.append((time.monotonic() - began_at) * 1000)
         reads.append(db.transact(rows_read) - before)
         assert len(claimed) == 16
-        db.transact(give_back, claimed)
+        db.transact(undo, [one.id for one in claimed])
     return min(reads), min(times)
+
+
+def undo(tx: Tx, ids: list[int]) -> None:
+    """As if nothing had been claimed; a delivery without an event would not be given back."""
+    columns = "state = 'pending', due_at = created_at, claimed_by = NULL, claimed_until = NULL, attempts = 0"
+    tx.execute(
+        text(f"UPDATE webhook_deliveries SET {columns} WHERE id IN :ids").bindparams(  # noqa: S608 - our own words
+            bindparam("ids", expanding=True)
+        ),
+        {"ids": ids},
+    )
 
 
 def test_a_claim_costs_the_same_whether_a_thousand_wait_or_a_million(crowded: Settings) -> None:

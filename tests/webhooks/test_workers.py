@@ -40,14 +40,18 @@ def four_workers(own: Settings, folder: Path) -> Iterator[list[subprocess.Popen[
 
 @pytest.mark.usefixtures("four_workers")
 def test_four_workers_make_5000_deliveries_each_once(engine: Engine, recorder: Recorder) -> None:
-    for number in range(25):
-        put_endpoint(engine, recorder.url(f"/{number}"))
+    paths = {put_endpoint(engine, recorder.url(f"/{number}")): f"/{number}" for number in range(25)}
     put_events(engine, 200, users=100)
     wait_until_all_are_delivered(engine, recorder, 5000)
+    assert {paths[endpoint_of(arrival)] == arrival.path for arrival in recorder.arrivals} == {True}
     assert recorder.twice_at_once == []
     assert max(recorder.most_at_once.values()) <= CAP
     assert recorder.ids() == dict.fromkeys(read(engine, IDS), 1)
     assert all(in_order(arrivals) for arrivals in recorder.by_path().values())
+
+
+def endpoint_of(arrival: Arrival) -> int:
+    return int(arrival.webhook_id.rpartition("_")[2])
 
 
 def in_order(arrivals: list[Arrival]) -> bool:
@@ -123,7 +127,7 @@ def test_a_giant_and_one_that_hangs_hold_up_no_small_one(
             put_delivery(engine, hanging, user)
     small = [put_endpoint(engine, recorder.url(f"/small/{number}")) for number in range(20)]
     with running_worker(own, folder):
-        recorder.wait_until(lambda: len(recorder.by_path()) == 10)
+        recorder.wait_until(lambda: len(recorder.open_requests()) >= 9 * CAP)
         due_at = {}
         for number, endpoint in enumerate(small):
             due_at[f"/small/{number}"] = time.monotonic()
