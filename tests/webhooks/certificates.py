@@ -10,6 +10,18 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+_MAY_SIGN_CERTIFICATES = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
 
 @dataclass(frozen=True)
 class Authority:
@@ -29,6 +41,10 @@ class Authority:
             _builder(name, issuer=self.certificate.subject)
             .public_key(key.public_key())
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            # From Python 3.13 on, certificates are verified strictly (RFC 5280, section 4.2.1.1).
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False
+            )
             .sign(self.key, hashes.SHA256())
         )
         file = self.folder / f"{name}.pem"
@@ -52,6 +68,8 @@ def new_authority(folder: Path) -> Authority:
         _builder("Cupo's tests", issuer=name)
         .public_key(key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(_MAY_SIGN_CERTIFICATES, critical=True)
         .sign(key, hashes.SHA256())
     )
     (folder / "authority.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
