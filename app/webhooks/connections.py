@@ -80,7 +80,7 @@ class _TlsSocket(_Socket, ssl.SSLSocket):
 
 
 class Connection(http.client.HTTPConnection):
-    """A connection to one target, made when it is first used; by one attempt at a time."""
+    """A connection to the origin of `target`, made when it is first used; by one attempt at a time."""
 
     sock: _Socket | None
 
@@ -153,7 +153,6 @@ class Connections:
         if kept is None:
             return self.new(target)
         if kept.is_fresh() and kept.is_quiet():
-            kept.target = target  # of the same origin, and perhaps of another path
             return kept
         kept.close()
         return self.new(target)

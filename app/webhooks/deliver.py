@@ -45,6 +45,13 @@ class Attempt:
 
 
 @dataclass(frozen=True, slots=True)
+class _Post:
+    path: str
+    body: bytes
+    headers: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class _Answer:
     status: int
     retry_after: str | None
@@ -83,16 +90,17 @@ def _answer(connections: Connections, delivery: Delivery) -> _Answer:
     bounds = Bounds(ATTEMPT_SECONDS, MOST_ANSWER_BYTES)
     body = body_of(delivery)
     signed = signed_headers(delivery.endpoint.secrets, id_of(delivery), int(time.time()), body)
+    post = _Post(target.path, body, _HEADERS | signed)
     connection = connections.take(target)
     was_kept = connection.sock is not None
     try:
-        return _exchange(connections, connection, bounds, body, signed)
+        return _exchange(connections, connection, bounds, post)
     except (ConnectionError, ssl.SSLError):
         # The receiver may have ended a kept connection at the very moment. It has this POST from a new one,
         # or for a second time, which its webhook-id tells.
         if not was_kept or bounds.received_bytes:
             raise
-    return _exchange(connections, connections.new(target), bounds, body, signed)
+    return _exchange(connections, connections.new(target), bounds, post)
 
 
 def _target(connections: Connections, url: str) -> Target:
@@ -103,12 +111,10 @@ def _target(connections: Connections, url: str) -> Target:
         raise Unreachable(f"its URL {refused}") from None
 
 
-def _exchange(
-    connections: Connections, connection: Connection, bounds: Bounds, body: bytes, signed: dict[str, str]
-) -> _Answer:
+def _exchange(connections: Connections, connection: Connection, bounds: Bounds, post: _Post) -> _Answer:
     connection.begin(bounds)
     try:
-        connection.request("POST", connection.target.path, body, _HEADERS | signed)
+        connection.request("POST", post.path, post.body, post.headers)
         with connection.getresponse() as response:
             start = _start_of_body(response)
             is_whole = (response.isclosed() or response.length == 0) and not response.will_close

@@ -324,6 +324,16 @@ def test_a_connection_whose_answer_was_read_whole_is_used_again(local: Connectio
     assert (receiver.connections, len(receiver.received)) == (1, 2)
 
 
+def test_over_one_connection_each_message_goes_to_the_path_of_its_own_endpoint(local: Connections) -> None:
+    paths = ["/a", "/b?c=d", "/a"]
+    with receiving() as receiver:
+        for path in paths:
+            assert deliver(local, delivery_to(receiver.url.replace("/hook", path))).outcome == "delivered"
+        local.close()
+    assert receiver.connections == 1
+    assert [received.line for received in receiver.received] == [f"POST {path} HTTP/1.1" for path in paths]
+
+
 @pytest.mark.parametrize(
     "unfit",
     [
