@@ -19,10 +19,9 @@ from rich.table import Column, Table
 from app import logs, migrations, processes, tracing
 from app.audit.command import COULD_NOT_LOOK
 from app.audit.command import audit as audit_all
-from app.audit.watch import watch_until
 from app.auth.user_tokens import user_tokens
 from app.console import fail, settings_or_fail
-from app.db import Database, make_engine
+from app.db import make_engine
 from app.embedded import resolve_root_key
 from app.imports.command import import_file
 from app.imports.run import Import
@@ -32,7 +31,7 @@ from app.main import create_app
 from app.ops.checks import Check, all_checks, all_hold
 from app.ops.worker_port import Progress, open_port
 from app.settings import BadSettings, Settings, load_settings
-from app.worker import run_until
+from app.worker import work_until
 
 cli = typer.Typer(
     name="cupo",
@@ -161,12 +160,16 @@ def audit(
 
 
 @cli.command()
-def worker() -> None:
-    """Remove what has run out, until Ctrl-C or SIGTERM: devices past their lease, old answers.
+def worker(
+    concurrency: Annotated[
+        int | None, typer.Option(help="Deliveries to send at once (CUPO_WORKER_CONCURRENCY).")
+    ] = None,
+) -> None:
+    """Send deliveries and remove what has run out, until Ctrl-C or SIGTERM.
 
-    Any number may run, on any machine; a pass that runs is finished first.
+    Any number may run, on any machine; what is under way is finished first, which takes 20 s at the most.
     """
-    settings = settings_or_fail()
+    settings = settings_or_fail(worker_concurrency=concurrency)
     logging.config.dictConfig(logs.configuration(settings))
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -175,23 +178,11 @@ def worker() -> None:
     progress = Progress()
     try:
         with open_port(settings, progress):
-            _work_until(stop, settings, progress)
+            work_until(stop, settings, progress.note)
     except OSError as error:
         fail(f"CUPO_WORKER_METRICS_PORT: cannot listen: {error.strerror}")
     finally:
         tracing.stop()
-
-
-def _work_until(stop: threading.Event, settings: Settings, progress: Progress) -> None:
-    db = Database(settings)
-    watch = threading.Thread(target=watch_until, args=(stop, db, settings))
-    watch.start()
-    try:
-        run_until(stop, db, settings, progress.note)
-    finally:
-        stop.set()
-        watch.join()
-        db.close()
 
 
 @cli.command("import")

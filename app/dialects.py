@@ -36,17 +36,29 @@ class UserId(TypeDecorator[int]):
         return value + 2**64 if value is not None and value < 0 else value
 
 
-class JsonObject(TypeDecorator[dict[str, Any]]):
-    """A JSON object as text: MySQL's own JSON type would reorder its keys and round its numbers."""
+class _Json(TypeDecorator[Any]):
+    """JSON as text: MySQL's own JSON type would reorder an object's keys and round its numbers."""
 
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: dict[str, Any] | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
         return None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> dict[str, Any] | None:  # noqa: ARG002 - SQLAlchemy's signature
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:  # noqa: ARG002 - SQLAlchemy's signature
         return None if value is None else json.loads(value)
+
+
+class JsonObject(_Json):
+    """A dict, or None for NULL."""
+
+    cache_ok = True
+
+
+class JsonArray(_Json):
+    """A list, or None for NULL."""
+
+    cache_ok = True
 
 
 ASCII_KEY = String(128).with_variant(mysql.VARCHAR(128, charset="ascii", collation="ascii_bin"), "mysql")
@@ -55,6 +67,9 @@ DIGEST = LargeBinary(32).with_variant(mysql.BINARY(32), "mysql")
 # TEXT ends at 64 KiB, which few devices of large metadata fill.
 LONG_TEXT = Text().with_variant(mysql.MEDIUMTEXT(), "mysql")
 SERIAL = BigInteger().with_variant(mysql.BIGINT(unsigned=True), "mysql").with_variant(Integer(), "sqlite")
+# Of a row that has such a serial number.
+SERIAL_REFERENCE = BigInteger().with_variant(mysql.BIGINT(unsigned=True), "mysql")
+SECRET = LargeBinary(255).with_variant(mysql.VARBINARY(255), "mysql")
 COUNTER = BigInteger().with_variant(mysql.BIGINT(unsigned=True), "mysql")
 
 

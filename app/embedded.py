@@ -6,7 +6,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from app.settings import NO_ROOT_KEY, BadSettings, Settings, is_fit_for_a_key
+from app.settings import BadSettings, Settings
+from app.token_settings import NO_ROOT_KEY, is_fit_for_a_key
 
 KEY_FILE = "root_key"
 

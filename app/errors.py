@@ -27,7 +27,7 @@ AppError
     ├── Overloaded
     └── DatabaseUnavailable
 
-What is about the caller alone is in `auth/errors.py`.
+What is about the caller alone is in `auth/errors.py`, what is about webhooks in `webhooks/errors.py`.
 """
 
 from collections.abc import Mapping

@@ -32,6 +32,9 @@ from app.ops.scrape import router as scrape
 from app.quotas.routes import router as quotas
 from app.settings import BadSettings, Settings, load_settings
 from app.users.routes import router as users
+from app.webhooks.delivery_routes import router as webhook_deliveries
+from app.webhooks.routes import router as webhook_endpoints
+from app.worker import embedded as embedded_worker
 
 
 class Service(FastAPI):
@@ -60,7 +63,9 @@ def create_app(settings: Settings) -> FastAPI:
     root_key = resolve_root_key(settings)
     app.state.root_key_digest = None if root_key is None else digest_of(root_key)
     app.state.user_tokens = user_tokens(settings)
-    for router in (devices, device_changes, quotas, events, users, keys, health, scrape, explorer):
+    for router in (devices, device_changes, quotas, events, users, keys):
+        app.include_router(router)
+    for router in (webhook_endpoints, webhook_deliveries, health, scrape, explorer):
         app.include_router(router)
     app.mount(ASSETS, assets)
     app.add_middleware(HeadAsGet)
@@ -78,7 +83,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.known_keys = KnownKeys(app.state.database)
     app.state.probe = Probe(settings)
     try:
-        async with keys_kept_fresh(app.state.user_tokens):
+        async with keys_kept_fresh(app.state.user_tokens), embedded_worker(settings):
             yield
     finally:
         app.state.probe.close()

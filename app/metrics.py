@@ -113,7 +113,9 @@ SWEEP_SECONDS = Histogram(
     "cupo_sweep_duration_seconds", "How long a pass took.", buckets=(0.01, 0.05, 0.1, 0.5, 1, 5, 10, 30, 60)
 )
 SWEPT = Counter(
-    "cupo_swept_total", "What passes removed: devices past their lease, answers past their time.", ["what"]
+    "cupo_swept_total",
+    "What passes removed: devices past their lease, answers and deliveries past their time.",
+    ["what"],
 )
 SWEEP_USERS_LEFT_OUT = Counter(
     "cupo_sweep_users_left_out_total", "Users that a pass left for the next one: their lock was held."
@@ -180,7 +182,7 @@ OUTCOMES: dict[Counter, tuple[str, ...]] = {
     ),
     UNKNOWN_COMMITS: ("resolved", "unresolved"),
     SWEEPS: ("done", "failed"),
-    SWEPT: ("devices", "answers"),
+    SWEPT: ("devices", "answers", "deliveries"),
     WEBHOOK_DELIVERIES: ("succeeded", "failed", "given_up"),
 }
 for _counter, _values in OUTCOMES.items():

@@ -31,6 +31,7 @@ TAGS = [
     {"name": "users", "description": "A user as a whole."},
     {"name": "quotas", "description": "How many devices a user may have and has."},
     {"name": "api-keys", "description": "Who else may call: for how long, and what for."},
+    {"name": "webhooks", "description": "Endpoints that are told what happens, and the deliveries to them."},
     {"name": "operations", "description": "Health, for load balancers and whoever is on call."},
 ]
 
@@ -81,6 +82,28 @@ def _links_of_key(at: str) -> dict[str, Any]:
 _OF_MOVED_DEVICE = _links_of_device("/device") | _links_of_user("/device")
 _USER = {"user_id": "$request.path.user_id"}
 _NEXT_PAGE = _USER | {"cursor": "$response.body#/next_cursor"}
+
+
+def _links_of_endpoint(at: str) -> dict[str, Any]:
+    """What can be asked next of the endpoint whose id is at `at`."""
+    endpoint = {"endpoint_id": at}
+    return (
+        _link("getWebhookEndpoint", **endpoint)
+        | _link("updateWebhookEndpoint", **endpoint)
+        | _link("rotateWebhookSecret", **endpoint)
+        | _link("testWebhookEndpoint", **endpoint)
+        | _link("listWebhookDeliveries", **endpoint)
+        | _link("deleteWebhookEndpoint", **endpoint)
+    )
+
+
+_DELIVERY = {"delivery_id": "$response.body#/id"}
+_OF_DELIVERY = (
+    _link("getWebhookDelivery", **_DELIVERY)
+    | _link("retryWebhookDelivery", **_DELIVERY)
+    | _link("discardWebhookDelivery", **_DELIVERY)
+)
+_NEXT_OF_ALL = {"cursor": "$response.body#/next_cursor"}
 # Which call an answer's values lead to (OpenAPI 3.1, section 4.8.20): operation, status, links.
 LINKS = [
     ("registerDevice", "201", _OF_MOVED_DEVICE),
@@ -95,6 +118,12 @@ LINKS = [
     ("getApiKey", "200", _links_of_key("")),
     ("listApiKeys", "200", _link("listApiKeys", cursor="$response.body#/next_cursor")),
     ("revokeDevice", "204", _link("allowDevice", **_USER, device_id="$request.path.device_id")),
+    ("createWebhookEndpoint", "201", _links_of_endpoint("$response.body#/id")),
+    ("getWebhookEndpoint", "200", _links_of_endpoint("$response.body#/id")),
+    ("listWebhookEndpoints", "200", _link("listWebhookEndpoints", **_NEXT_OF_ALL)),
+    ("testWebhookEndpoint", "202", _OF_DELIVERY),
+    ("getWebhookDelivery", "200", _OF_DELIVERY),
+    ("listWebhookDeliveries", "200", _link("listWebhookDeliveries", **_NEXT_OF_ALL)),
     ("setQuota", "200", _link("resetQuota", **_USER, **{"if-match": "$response.header.ETag"})),
 ]
 

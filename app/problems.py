@@ -16,6 +16,7 @@ from typing_extensions import TypedDict
 from app import errors
 from app.auth import errors as caller_errors
 from app.errors import AppError, FieldError
+from app.webhooks import errors as webhook_errors
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,7 @@ class Problem(TypedDict):
     used: NotRequired[int]
     need_to_remove: NotRequired[int | None]
     devices: NotRequired[str]
+    state: NotRequired[str]
 
 
 class ProblemResponse(JSONResponse):
@@ -162,6 +164,11 @@ ALREADY_REGISTERED = errors.DeviceAlreadyRegistered(43, "3f6c1a50-phone")
 RATE_EXCEEDED = errors.RegistrationRateExceeded(42, 10, 3600)
 API_KEY_NOT_FOUND = errors.ApiKeyNotFound("k3v9x0q7m2ad")
 SCOPE_NOT_HELD = caller_errors.ScopeNotHeld(["users:erase"])
+ENDPOINT_NOT_FOUND = webhook_errors.EndpointNotFound(7)
+ENDPOINT_LIMIT_REACHED = webhook_errors.EndpointLimitReached(100)
+ENDPOINT_DISABLED = webhook_errors.EndpointDisabled(7)
+DELIVERY_NOT_FOUND = webhook_errors.DeliveryNotFound(4711)
+DELIVERY_IN_OTHER_STATE = webhook_errors.DeliveryInOtherState(4711, "delivered")
 PRECONDITION_FAILED = errors.PreconditionFailed(2)
 OF_A_KEY: tuple[AppError, ...] = (errors.IdempotencyKeyInUse(), errors.IdempotencyKeyReused())
 OF_A_BODY: tuple[AppError, ...] = (

@@ -1,52 +1,24 @@
 """Settings: one frozen object, read once from the environment (prefix `CUPO_`)."""
 
-import datetime
 import os
-from importlib.util import find_spec
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 
 from app.client_settings import Origins, ProxyNetworks
 from app.database_settings import CaFile, CertificateFile, DatabaseUrl, MigrationUrl
-from app.token_settings import ClaimToMeet, Hs256Secret, JwksFile, JwksUrl
+from app.operation_settings import Instant, Traces
+from app.token_settings import ClaimToMeet, Hs256Secret, JwksFile, JwksUrl, RootKey
 
 PREFIX = "CUPO_"
 # Read by scripts and tests, not by the service.
 NOT_SETTINGS = frozenset({"CUPO_TEST_DATABASE_URL"})
-# What CUPO_ROOT_KEY says to let only API keys and user tokens in.
-NO_ROOT_KEY = "off"
 
 
 class BadSettings(Exception):
     """The environment does not describe a service that can start; its text is one line per mistake."""
-
-
-def is_fit_for_a_key(text: str) -> bool:
-    """Long enough to be a secret, and such that an Authorization header carries it unchanged."""
-    return 16 <= len(text) <= 256 and text.isascii() and text.isprintable() and text == text.strip()
-
-
-def _fit(value: SecretStr) -> SecretStr:
-    if value.get_secret_value() != NO_ROOT_KEY and not is_fit_for_a_key(value.get_secret_value()):
-        raise ValueError("must be 16 to 256 printable ASCII characters, with no space at either end")
-    return value
-
-
-def _in_utc(instant: datetime.datetime) -> datetime.datetime:
-    return instant.astimezone(datetime.UTC)
-
-
-def _possible(traces: Literal["off", "on"]) -> Literal["off", "on"]:
-    try:
-        found = traces == "off" or find_spec("opentelemetry.exporter.otlp.proto.http.trace_exporter")
-    except ModuleNotFoundError:
-        found = None
-    if not found:
-        raise ValueError("needs what is not installed: pip install 'cupo[otel]'")
-    return traces
 
 
 class Settings(BaseSettings):
@@ -110,7 +82,7 @@ class Settings(BaseSettings):
     default_device_limit: int = Field(
         default=3, ge=0, le=10_000, description="Devices that a user may have; 0 refuses every new one."
     )
-    default_device_limit_since: Annotated[AwareDatetime, AfterValidator(_in_utc)] | None = Field(
+    default_device_limit_since: Instant | None = Field(
         default=None,
         description="When the default limit was last lowered, such as `2026-11-30T09:30:00Z`: the audit does "
         "not hold devices against it that came before. Unset: it always was as it is.",
@@ -139,7 +111,32 @@ class Settings(BaseSettings):
         le=604_800,
         description="How often `cupo worker` looks for users above their limit; 0: never.",
     )
-    root_key: Annotated[SecretStr, AfterValidator(_fit)] | None = Field(
+    worker_concurrency: int = Field(
+        default=16,
+        ge=1,
+        le=256,
+        description="Deliveries that each worker sends at once; those that have been under way for half a "
+        "second count no longer.",
+    )
+    max_in_flight_per_endpoint: int = Field(
+        default=2,
+        ge=1,
+        le=100,
+        description="Deliveries under way to one endpoint at a time, over all workers.",
+    )
+    embedded_worker: bool | None = Field(
+        default=None,
+        description="Whether each process of `cupo serve` has a worker in it. Unset: on SQLite only; "
+        "elsewhere run `cupo worker`.",
+    )
+    webhooks_allow_http: bool = Field(
+        default=False, description="Whether endpoints may have `http` URLs: for development."
+    )
+    webhooks_allow_private: bool = Field(
+        default=False,
+        description="Whether endpoints may be at private and loopback addresses: for development.",
+    )
+    root_key: RootKey | None = Field(
         default=None,
         description="A bearer key that may do everything, for making the first API key: 16 to 256 printable "
         "ASCII characters, or `off`. Unset: off; on SQLite one is made, and kept beside the database.",
@@ -229,7 +226,7 @@ class Settings(BaseSettings):
     slow_transaction_seconds: float = Field(
         default=1.0, gt=0, le=60, description="A transaction that takes this long gets a line of its own."
     )
-    traces: Annotated[Literal["off", "on"], AfterValidator(_possible)] = Field(
+    traces: Traces = Field(
         default="off",
         description="OpenTelemetry's traces, for which the extra `otel` must be installed. Its own variables "
         "(`OTEL_EXPORTER_OTLP_ENDPOINT`, …) say where they go.",
@@ -266,6 +263,10 @@ class Settings(BaseSettings):
     @property
     def is_embedded(self) -> bool:
         return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def has_embedded_worker(self) -> bool:
+        return self.is_embedded if self.embedded_worker is None else self.embedded_worker
 
 
 def load_settings(**overrides: Any) -> Settings:

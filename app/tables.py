@@ -2,15 +2,38 @@
 
 from typing import Any, get_args
 
-from sqlalchemy import CheckConstraint, Column, Index, Integer, MetaData, String, Table
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    UniqueConstraint,
+)
 from sqlalchemy.dialects import mysql
 
 from app.auth.scopes import SCOPES
-from app.dialects import ASCII_KEY, COUNTER, DIGEST, INSTANT, LONG_TEXT, SERIAL, JsonObject, UserId
-from app.texts import EventType, Platform
+from app.dialects import (
+    ASCII_KEY,
+    COUNTER,
+    DIGEST,
+    INSTANT,
+    LONG_TEXT,
+    SECRET,
+    SERIAL,
+    SERIAL_REFERENCE,
+    JsonArray,
+    JsonObject,
+    UserId,
+)
+from app.texts import DeliveryState, EventType, Platform
 
 EVENT_TYPES = get_args(EventType)
 PLATFORMS = get_args(Platform)
+DELIVERY_STATES = get_args(DeliveryState)
 
 
 def _ascii(length: int) -> Any:
@@ -114,10 +137,14 @@ events = Table(
     Column("reason", String(500)),
     Column("request_id", _ascii(128), nullable=False),
     Column("data", JsonObject, nullable=False),
+    Column("fanned_out", Boolean, nullable=False, server_default="0"),
     CheckConstraint("user_id <> 0", name="events_user_id_is_set"),
     CheckConstraint(f"type IN ({_one_of(EVENT_TYPES)})", name="events_type_is_known"),
     # A user's trail, and the registrations of the last day.
     Index("events_by_user", "user_id", "occurred_at", "id"),
+    # The outbox: what no delivery was made of yet. A mark for each row, since a number that was given later
+    # may be committed earlier, and whoever remembers the last number it saw would pass by what comes after.
+    Index("events_by_outbox", "fanned_out", "id"),
     **_OPTIONS,
     sqlite_autoincrement=True,
 )
@@ -161,4 +188,111 @@ api_keys = Table(
     # For the list.
     Index("api_keys_by_age", "created_at", "id"),
     **_OPTIONS,
+)
+
+# Who is told, where, of which types. Its row is the lock of its deliveries: see docs/delivery_states.md. A
+# deleted endpoint stays until its deliveries are gone.
+webhook_endpoints = Table(
+    "webhook_endpoints",
+    metadata,
+    Column("id", SERIAL, primary_key=True),
+    Column("url", String(2048), nullable=False),
+    Column("description", String(200)),
+    Column("event_types", JsonArray),
+    Column("secret", SECRET, nullable=False),
+    Column("previous_secret", SECRET),
+    Column("previous_secret_until", INSTANT),
+    Column("revision", Integer, nullable=False),
+    Column("version", COUNTER, nullable=False, server_default="0"),
+    Column("created_at", INSTANT, nullable=False),
+    Column("last_served_at", INSTANT),
+    Column("disabled_at", INSTANT),
+    Column("disabled_because", _ascii(16)),
+    Column("deleted_at", INSTANT),
+    CheckConstraint("revision >= 1", name="webhook_endpoints_revision_is_positive"),
+    CheckConstraint(
+        "event_types IS NULL OR json_valid(event_types)", name="webhook_endpoints_event_types_are_json"
+    ),
+    CheckConstraint(
+        "(previous_secret IS NULL) = (previous_secret_until IS NULL)",
+        name="webhook_endpoints_previous_secret_has_an_end",
+    ),
+    CheckConstraint(
+        "(disabled_at IS NULL) = (disabled_because IS NULL)", name="webhook_endpoints_disabled_has_a_cause"
+    ),
+    CheckConstraint("disabled_because IN ('asked', 'gone')", name="webhook_endpoints_cause_is_known"),
+    **_OPTIONS,
+    sqlite_autoincrement=True,
+)
+
+# One event to be told to one endpoint. The CHECK constraints are the states of docs/delivery_states.md. Three
+# columns are set in some states only, so that an index on them holds what a search is after and NULLs:
+# `head_user_id` of the one delivery per endpoint and user that may be sent, `due_at`, `claimed_until`.
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    Column("id", SERIAL, primary_key=True),
+    Column("endpoint_id", SERIAL_REFERENCE, nullable=False),
+    Column("event_id", SERIAL_REFERENCE),
+    Column("user_id", UserId),
+    Column("head_user_id", UserId),
+    Column("type", _ascii(32), nullable=False),
+    Column("state", _ascii(16), nullable=False),
+    Column("created_at", INSTANT, nullable=False),
+    Column("due_at", INSTANT),
+    Column("claimed_by", _ascii(36)),
+    Column("claimed_until", INSTANT),
+    Column("ended_at", INSTANT),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("last_attempt_at", INSTANT),
+    Column("last_status", Integer),
+    Column("last_duration_ms", Integer),
+    Column("last_error", String(500)),
+    Column("last_answer", String(1000)),
+    # An event is told to an endpoint once, whoever fans it out.
+    UniqueConstraint("event_id", "endpoint_id", name="webhook_deliveries_tell_once"),
+    # Of one user, one delivery at a time is under way to an endpoint; the others wait for it.
+    UniqueConstraint("endpoint_id", "head_user_id", name="webhook_deliveries_one_head"),
+    CheckConstraint(f"state IN ({_one_of(DELIVERY_STATES)})", name="webhook_deliveries_state_is_known"),
+    CheckConstraint("(event_id IS NULL) = (user_id IS NULL)", name="webhook_deliveries_event_has_a_user"),
+    CheckConstraint(
+        "head_user_id IS NULL OR head_user_id = user_id", name="webhook_deliveries_head_is_of_its_user"
+    ),
+    CheckConstraint(
+        "(user_id IS NULL AND state <> 'waiting')"
+        " OR (user_id IS NOT NULL"
+        " AND (head_user_id IS NOT NULL) = (state IN ('pending', 'claimed', 'retrying')))",
+        name="webhook_deliveries_head_is_open",
+    ),
+    CheckConstraint(
+        "(due_at IS NOT NULL) = (state IN ('pending', 'retrying'))",
+        name="webhook_deliveries_due_if_claimable",
+    ),
+    CheckConstraint(
+        "(claimed_by IS NOT NULL) = (state = 'claimed')"
+        " AND (claimed_until IS NOT NULL) = (state = 'claimed')",
+        name="webhook_deliveries_claim_has_owner_and_end",
+    ),
+    CheckConstraint(
+        "(ended_at IS NOT NULL) = (state IN ('delivered', 'discarded'))",
+        name="webhook_deliveries_end_has_a_time",
+    ),
+    CheckConstraint("attempts >= 0", name="webhook_deliveries_attempts_are_counted"),
+    CheckConstraint(
+        "(state NOT IN ('waiting', 'pending') OR attempts = 0)"
+        " AND (state NOT IN ('claimed', 'retrying', 'delivered') OR attempts > 0)",
+        name="webhook_deliveries_attempts_fit_the_state",
+    ),
+    # What can be claimed of an endpoint, the longest due first.
+    Index("webhook_deliveries_by_due", "endpoint_id", "due_at", "id"),
+    # What is claimed, the first to run out first, and how much of it of each endpoint.
+    Index("webhook_deliveries_by_claim", "claimed_until", "endpoint_id"),
+    # Who comes next after a user's delivery; and for erasing a user.
+    Index("webhook_deliveries_by_user", "user_id", "endpoint_id", "state", "id"),
+    # Lists, the oldest open one, and what a deleted endpoint leaves.
+    Index("webhook_deliveries_by_state", "endpoint_id", "state", "id"),
+    # For the sweeper.
+    Index("webhook_deliveries_by_end", "ended_at"),
+    **_OPTIONS,
+    sqlite_autoincrement=True,
 )

@@ -64,16 +64,17 @@ def _text(most: int) -> tuple[Any, ...]:
 
 Name = Annotated[str, *_text(100)]
 ShortText = Annotated[str, *_text(64)]
+Description = Annotated[str, *_text(200)]
 Reason = Annotated[str, *_text(500)]
 
 
-def _rfc3339(instant: datetime.datetime) -> str:
+def rfc3339(instant: datetime.datetime) -> str:
     return instant.isoformat(timespec="microseconds") + "Z"
 
 
 Instant = Annotated[
     datetime.datetime,
-    PlainSerializer(_rfc3339, return_type=str),
+    PlainSerializer(rfc3339, return_type=str),
     WithJsonSchema({"type": "string", "format": "date-time"}, mode="serialization"),
 ]
 UserIdAsText = Annotated[
@@ -130,7 +131,7 @@ SerialAsText = Annotated[
     int, PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string"}, mode="serialization")
 ]
 
-# tables.py makes its CHECK constraints of these two.
+# tables.py makes its CHECK constraints of these.
 Platform = Literal["ios", "android", "windows", "macos", "linux", "web", "tv", "other"]
 EventType = Literal[
     "device.registered",
@@ -145,3 +146,8 @@ EventType = Literal[
     "quota.changed",
     "user.erased",
 ]
+# Told to one endpoint, on request; no event of the trail.
+TEST_EVENT_TYPE = "webhook.test"
+
+# What becomes of an event on its way to an endpoint: docs/delivery_states.md.
+DeliveryState = Literal["waiting", "pending", "claimed", "retrying", "delivered", "discarded"]

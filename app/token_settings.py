@@ -1,4 +1,4 @@
-"""What the settings of user tokens may be, each alone and beside the others."""
+"""What the settings of who may call may be: the root key, and user tokens alone and beside each other."""
 
 import ipaddress
 from typing import Annotated, TypeVar
@@ -6,6 +6,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, SecretStr, ValidationInfo
 
+# What CUPO_ROOT_KEY says to let only API keys and user tokens in.
+NO_ROOT_KEY = "off"
 LEAST_SECRET_BYTES = 32  # RFC 7518, section 3.2
 T = TypeVar("T")
 # Where the keys come from: one of these, or users have no tokens.
@@ -58,6 +60,18 @@ def _where_there_are_keys(value: str | None, others: ValidationInfo) -> str | No
     return value
 
 
+def is_fit_for_a_key(text: str) -> bool:
+    """Long enough to be a secret, and such that an Authorization header carries it unchanged."""
+    return 16 <= len(text) <= 256 and text.isascii() and text.isprintable() and text == text.strip()
+
+
+def _fit(value: SecretStr) -> SecretStr:
+    if value.get_secret_value() != NO_ROOT_KEY and not is_fit_for_a_key(value.get_secret_value()):
+        raise ValueError("must be 16 to 256 printable ASCII characters, with no space at either end")
+    return value
+
+
+RootKey = Annotated[SecretStr, AfterValidator(_fit)]
 JwksUrl = Annotated[str, AfterValidator(_safe_to_read)]
 JwksFile = Annotated[str, AfterValidator(_alone)]
 Hs256Secret = Annotated[SecretStr, AfterValidator(_long_enough), AfterValidator(_alone)]

@@ -50,6 +50,8 @@ def rows_of_all(auditor: Engine) -> tuple[int, ...]:
                 "SELECT COUNT(*) FROM events",
                 "SELECT COUNT(*) FROM idempotency_keys",
                 "SELECT COUNT(*) FROM api_keys",
+                "SELECT COUNT(*) FROM webhook_endpoints",
+                "SELECT COUNT(*) FROM webhook_deliveries",
             )
         )
 

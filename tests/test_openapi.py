@@ -30,6 +30,11 @@ ANSWERED = (
     "ApiKey",
     "CreatedApiKey",
     "ApiKeyList",
+    "WebhookEndpoint",
+    "WebhookEndpointWithSecret",
+    "WebhookEndpointList",
+    "WebhookDelivery",
+    "WebhookDeliveryList",
     "Readiness",
     "CheckResult",
     "Alive",
@@ -75,6 +80,17 @@ def test_operations_have_the_ids_that_clients_are_generated_with(document: Docum
         ("get", "/v1/api-keys"): "listApiKeys",
         ("get", "/v1/api-keys/{key_id}"): "getApiKey",
         ("delete", "/v1/api-keys/{key_id}"): "revokeApiKey",
+        ("post", "/v1/webhook-endpoints"): "createWebhookEndpoint",
+        ("get", "/v1/webhook-endpoints"): "listWebhookEndpoints",
+        ("get", "/v1/webhook-endpoints/{endpoint_id}"): "getWebhookEndpoint",
+        ("patch", "/v1/webhook-endpoints/{endpoint_id}"): "updateWebhookEndpoint",
+        ("delete", "/v1/webhook-endpoints/{endpoint_id}"): "deleteWebhookEndpoint",
+        ("post", "/v1/webhook-endpoints/{endpoint_id}/rotate-secret"): "rotateWebhookSecret",
+        ("post", "/v1/webhook-endpoints/{endpoint_id}/test"): "testWebhookEndpoint",
+        ("get", "/v1/webhook-deliveries"): "listWebhookDeliveries",
+        ("get", "/v1/webhook-deliveries/{delivery_id}"): "getWebhookDelivery",
+        ("post", "/v1/webhook-deliveries/{delivery_id}/retry"): "retryWebhookDelivery",
+        ("post", "/v1/webhook-deliveries/{delivery_id}/discard"): "discardWebhookDelivery",
         ("get", "/livez"): "isAlive",
         ("get", "/readyz"): "isReady",
         ("get", "/metrics"): "getMetrics",
@@ -102,6 +118,17 @@ def test_operations_have_the_ids_that_clients_are_generated_with(document: Docum
         ("listApiKeys", {"200"}),
         ("getApiKey", {"200", "404"}),
         ("revokeApiKey", {"204", "404"}),
+        ("createWebhookEndpoint", {"201", "409"} | OF_A_BODY),
+        ("listWebhookEndpoints", {"200"}),
+        ("getWebhookEndpoint", {"200", "404"}),
+        ("updateWebhookEndpoint", {"200", "404", "412"} | OF_A_BODY),
+        ("deleteWebhookEndpoint", {"204", "404", "412"}),
+        ("rotateWebhookSecret", {"200", "404"}),
+        ("testWebhookEndpoint", {"202", "404", "409"}),
+        ("listWebhookDeliveries", {"200"}),
+        ("getWebhookDelivery", {"200", "404"}),
+        ("retryWebhookDelivery", {"200", "404", "409"}),
+        ("discardWebhookDelivery", {"200", "404", "409"}),
     ],
 )
 def test_each_call_lists_every_status_that_it_can_answer(
@@ -151,7 +178,7 @@ def test_every_success_has_an_example_that_is_what_its_schema_says(document: Doc
             for example in examples:
                 assert faults(document, body["schema"], example) == []
                 seen += 1
-    assert seen == 15
+    assert seen == 26
 
 
 def test_what_is_answered_is_always_whole(document: Document) -> None:
@@ -175,7 +202,7 @@ def test_no_instant_is_taken_from_the_caller(document: Document) -> None:
             taken.append(operation["requestBody"]["content"]["application/json"]["schema"])
         for schema in taken:
             properties = resolve(document, schema).get("properties", {})
-            assert "date" not in str(properties) + str(schema)
+            assert "'format': 'date" not in str(properties) + str(schema)
             assert not [name for name in properties if name.endswith("_at")]
 
 
@@ -315,13 +342,57 @@ def test_real_answers_are_what_the_document_says(
         *(400, 401, 403, 404, 409, 412, 413, 415, 422),
     }
     for answer in answers:
-        path = answer.request.url.path.replace(home, "/v1/users/{user_id}")
-        path = re.sub(r"/devices/[^/]+", "/devices/{device_id}", path)
-        path = re.sub(r"/api-keys/[^/]+", "/api-keys/{key_id}", path)
-        operation = document["paths"][path][answer.request.method.lower()]
-        response = operation["responses"][str(answer.status_code)]
-        if answer.content or "content" in response:
-            body = response["content"][answer.headers["content-type"]]
-            assert faults(document, body["schema"], answer.json()) == []
-        for name in response["headers"]:
-            assert name in answer.headers
+        assert_as_described(document, answer)
+
+
+def test_real_answers_about_webhooks_are_what_the_document_says(
+    document: Document, api: httpx.Client
+) -> None:
+    home = "/v1/webhook-endpoints"
+    new = {"url": "https://hooks.example.com/"}
+    everything = new | {"event_types": ["device.revoked"], "description": "x"}
+    made, full = (api.post(home, json=body) for body in (new, everything))
+    endpoint, other = (f"{home}/{answer.json()['id']}" for answer in (made, full))
+    tested = api.post(f"{other}/test")
+    delivery = f"/v1/webhook-deliveries/{tested.json()['id']}"
+    answers = [
+        *(made, full, tested),
+        api.post(home, json={"url": "http://127.0.0.1/"}),
+        api.get(home),
+        api.get(home, params={"limit": 1}),
+        api.get(endpoint),
+        api.get(other),
+        api.get(f"{home}/999999999"),
+        api.patch(endpoint, json={"enabled": False}),
+        api.patch(endpoint, json={}, headers={"If-Match": '"1"'}),
+        api.post(f"{endpoint}/test"),
+        api.post(f"{endpoint}/rotate-secret"),
+        api.get(endpoint),
+        api.get("/v1/webhook-deliveries"),
+        api.get(delivery),
+        api.get("/v1/webhook-deliveries/999999999"),
+        api.post(f"{delivery}/retry"),
+        api.post(f"{delivery}/discard"),
+        api.post(f"{delivery}/discard"),
+        api.delete(endpoint),
+        api.delete(endpoint),
+        api.delete(other),
+    ]
+    assert {answer.status_code for answer in answers} == {200, 201, 202, 204, 404, 409, 412, 422}
+    for answer in answers:
+        assert_as_described(document, answer)
+
+
+def assert_as_described(document: Document, answer: httpx.Response) -> None:
+    path = re.sub(r"/users/[^/]+", "/users/{user_id}", answer.request.url.path)
+    path = re.sub(r"/devices/[^/]+", "/devices/{device_id}", path)
+    path = re.sub(r"/api-keys/[^/]+", "/api-keys/{key_id}", path)
+    path = re.sub(r"/webhook-endpoints/[^/]+", "/webhook-endpoints/{endpoint_id}", path)
+    path = re.sub(r"/webhook-deliveries/[^/]+", "/webhook-deliveries/{delivery_id}", path)
+    operation = document["paths"][path][answer.request.method.lower()]
+    response = operation["responses"][str(answer.status_code)]
+    if answer.content or "content" in response:
+        body = response["content"][answer.headers["content-type"]]
+        assert faults(document, body["schema"], answer.json()) == []
+    for name in response["headers"]:
+        assert name in answer.headers

@@ -44,6 +44,8 @@ def _values(field: Any) -> str:
     if field.annotation is bool:
         return "`true`, `false`"
     choices = get_args(field.annotation)
+    if bool in (field.annotation, *choices):
+        return "`true`, `false`"
     if choices and all(isinstance(choice, str) for choice in choices):
         return ", ".join(f"`{choice}`" for choice in choices)
     lowest = highest = ""

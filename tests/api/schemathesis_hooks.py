@@ -29,6 +29,11 @@ schemathesis.openapi.format(
     st.just("*") | st.lists(st.integers(0, 9).map('"{}"'.format), min_size=1, max_size=3).map(", ".join),
 )
 
+# Those of the public internet, which is what the document says in words.
+_LABELS = st.from_regex(r"[a-z][a-z0-9]{0,20}", fullmatch=True)
+_PATHS = st.from_regex(r"(/[A-Za-z0-9._~-]{0,20}){0,3}", fullmatch=True)
+schemathesis.openapi.format("uri", st.builds("https://{}.example{}".format, _LABELS, _PATHS))
+
 
 @schemathesis.hook  # type: ignore[untyped-decorator,unused-ignore]
 def filter_failure(_context: Any, failure: Any, case: Any, response: Any) -> bool:

@@ -40,6 +40,17 @@ EVERY_CALL = [
     ("DELETE", f"{PATH}/quota", None),
     ("GET", f"{PATH}/events", None),
     ("DELETE", PATH, None),
+    ("POST", "/v1/webhook-endpoints", {"url": "https://hooks.example.com/"}),
+    ("GET", "/v1/webhook-endpoints", None),
+    ("GET", "/v1/webhook-endpoints/1", None),
+    ("PATCH", "/v1/webhook-endpoints/1", {}),
+    ("DELETE", "/v1/webhook-endpoints/1", None),
+    ("POST", "/v1/webhook-endpoints/1/rotate-secret", None),
+    ("POST", "/v1/webhook-endpoints/1/test", None),
+    ("GET", "/v1/webhook-deliveries", None),
+    ("GET", "/v1/webhook-deliveries/1", None),
+    ("POST", "/v1/webhook-deliveries/1/retry", None),
+    ("POST", "/v1/webhook-deliveries/1/discard", None),
 ]
 
 

@@ -14,9 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli import cli
+from app.db import make_engine
 from app.main import create_app
 from app.migrations import migrate
-from app.ops.checks import Check
+from app.ops.checks import Check, all_checks
 from app.ops.health import Probe
 from app.settings import Settings, load_settings
 from tests.callers import one_by_one, register
@@ -83,8 +84,30 @@ def test_the_table_names_each_check(own: Settings) -> None:
         "grants on devices",
         "grants on device_registration_locks",
         "row lock",
+        "webhooks go by",
     ):
         assert name in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("allowed", "found"),
+    [
+        ({}, "https, public addresses"),
+        ({"webhooks_allow_http": True}, "http and https, public addresses"),
+        ({"webhooks_allow_private": True}, "https, any address, private ones too"),
+    ],
+)
+def test_it_shows_where_webhooks_may_go_and_takes_it_for_no_fault(
+    own: Settings, allowed: dict[str, bool], found: str
+) -> None:
+    engine = make_engine(own, pool_size=2)
+    (shown,) = (
+        check
+        for check in all_checks(engine, own.model_copy(update=allowed))
+        if check.name == "webhooks go by"
+    )
+    engine.dispose()
+    assert (shown.ok, shown.found, shown.wanted) == (True, found, "https, public addresses")
 
 
 def test_a_session_that_says_repeatable_read_is_refused_by_name(own: Settings, folder: Path) -> None:
