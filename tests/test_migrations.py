@@ -51,12 +51,15 @@ def _mysql_definition(connection: Connection, table: str) -> str:
 
 
 def _sqlite_definition(connection: Connection, table: str) -> str:
-    """With its indexes; without the quotes and the order of constraints, which copying a table changes."""
+    """With its indexes; without the quotes and the order of constraints, which copying a table changes.
+
+    Without parentheses too, of which the constraint that comes last would seem to have one less.
+    """
     query = f"SELECT sql FROM sqlite_master WHERE tbl_name = '{table}' AND sql IS NOT NULL ORDER BY name"  # noqa: S608 - our own name
-    statements = (re.sub(r'[\s"]+', " ", sql) for sql in connection.exec_driver_sql(query).scalars())
-    return " ; ".join(
-        ", ".join(sorted(re.split(r"\s*,\s*|\s*\(\s+", sql.rstrip(" )")))) for sql in statements
+    statements = (
+        re.sub(r'[\s"()]+', " ", sql).strip() for sql in connection.exec_driver_sql(query).scalars()
     )
+    return " ; ".join(", ".join(sorted(re.split(r"\s*,\s*", sql))) for sql in statements)
 
 
 def created_from_tables(settings: Settings) -> dict[str, str]:
