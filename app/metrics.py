@@ -141,16 +141,15 @@ LAST_AUDIT = Gauge(
 
 # The outbox and its webhooks
 
-OUTBOX_PENDING = Gauge(
-    "cupo_outbox_pending", "Deliveries that are neither done nor given up.", multiprocess_mode="livemax"
-)
 OUTBOX_OLDEST_SECONDS = Gauge(
     "cupo_outbox_oldest_undelivered_age_seconds",
-    "Age of the oldest delivery that is neither done nor given up; 0: there is none.",
+    "For how long the oldest event has waited for an endpoint that is served; 0: none does.",
     multiprocess_mode="livemax",
 )
 OUTBOX_LAG_SECONDS = Histogram(
-    "cupo_outbox_lag_seconds", "From an event to its delivery's success.", buckets=LAG_BUCKETS
+    "cupo_outbox_lag_seconds",
+    "From an event to the claim of its delivery that succeeded, and that attempt.",
+    buckets=LAG_BUCKETS,
 )
 WEBHOOK_DELIVERIES = Counter(
     "cupo_webhook_deliveries_total",

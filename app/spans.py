@@ -51,6 +51,18 @@ class RequestSpan:
             self._span.set_status(StatusCode.ERROR)
 
 
+class DeliverySpan:
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def tell(self, facts: dict[str, Any]) -> None:
+        if facts["status"] is not None:
+            self._span.set_attribute("http.response.status_code", facts["status"])
+        if facts["outcome"] != "delivered":
+            self._span.set_attribute("error.type", facts["outcome"])
+            self._span.set_status(StatusCode.ERROR)
+
+
 class OpenTelemetry:
     def __init__(self, exporter: SpanExporter | None = None) -> None:
         name = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "cupo"}
@@ -87,6 +99,12 @@ class OpenTelemetry:
                 span.set_attribute("cupo.lock_wait_seconds", record.lock_wait_seconds)
                 if record.outcome in {"given_up", "failed"}:
                     span.set_status(StatusCode.ERROR)
+
+    @contextmanager
+    def delivery(self, event_type: str) -> Iterator[DeliverySpan]:
+        attributes = {"http.request.method": "POST", "cupo.event_type": event_type}
+        with self._tracer.start_as_current_span("POST", kind=SpanKind.CLIENT, attributes=attributes) as span:
+            yield DeliverySpan(span)
 
     def watch_statements(self, engine: Engine) -> None:
         url = engine.url

@@ -24,6 +24,7 @@ class Spans(Protocol):
 
     def request(self, scope: MutableMapping[str, Any]) -> AbstractContextManager[Span]: ...
     def transaction(self, record: Transaction) -> AbstractContextManager[None]: ...
+    def delivery(self, event_type: str) -> AbstractContextManager[Span]: ...
     def watch_statements(self, engine: Engine) -> None: ...
     def outgoing_headers(self) -> dict[str, str]: ...
     def stop(self) -> None: ...
@@ -60,6 +61,11 @@ def request_span(scope: MutableMapping[str, Any]) -> AbstractContextManager[Span
 
 def transaction_span(record: Transaction) -> AbstractContextManager[None]:
     return nullcontext() if _spans is None else _spans.transaction(record)
+
+
+def delivery_span(event_type: str) -> AbstractContextManager[Span]:
+    """A span for one attempt to deliver. `outgoing_headers` inside it are for the receiver."""
+    return nullcontext(_NO_SPAN) if _spans is None else _spans.delivery(event_type)
 
 
 def watch_statements(engine: Engine) -> None:

@@ -148,6 +148,7 @@ _claimed = (
         events.c.reason,
         events.c.request_id,
         events.c.data,
+        utc_now().label("now"),
     )
     .join_from(deliveries, endpoints, endpoints.c.id == deliveries.c.endpoint_id)
     .outerjoin(events, events.c.id == deliveries.c.event_id)
@@ -172,12 +173,14 @@ def _delivery(row: Any, token: str) -> Delivery:
         event = Occurrence(
             row.event_id, row.user_id, row.device_id, row.actor, row.reason, row.request_id, row.data
         )
+    at = row.created_at if event is None else row.occurred_at
     return Delivery(
         id=row.id,
         token=token,
         endpoint=Endpoint(row.endpoint_id, row.url, tuple(one for one in both if one is not None)),
         type=row.type,
-        at=row.created_at if event is None else row.occurred_at,
+        at=at,
         attempts=row.attempts,
         event=event,
+        age_seconds=(row.now - at).total_seconds(),
     )

@@ -5,6 +5,7 @@ import os
 import re
 import ssl
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -24,6 +25,7 @@ MOST_BODY_BYTES = 4_096
 MOST_ANSWER_BYTES = 32_768
 
 _HEADERS = {"Content-Type": "application/json", "User-Agent": f"Cupo/{__version__}"}
+_NONE: Mapping[str, str] = {}
 _GONE = 410
 _MAY_SAY_WHEN = {429, 503}
 
@@ -58,9 +60,10 @@ class _Answer:
     body: bytes
 
 
-def deliver(connections: Connections, delivery: Delivery) -> Attempt:
-    """Make one attempt. Delivered is what is answered by a 2xx; redirects are not followed.
+def deliver(connections: Connections, delivery: Delivery, headers: Mapping[str, str] = _NONE) -> Attempt:
+    """Make one attempt, with these headers beside its own. Delivered is what is answered by a 2xx.
 
+    Redirects are not followed.
     Raises nothing that a receiver, its name or the network could cause. Safe to call from several threads.
     """
     if delivery.event is None and delivery.type != TEST_EVENT_TYPE:
@@ -68,7 +71,7 @@ def deliver(connections: Connections, delivery: Delivery) -> Attempt:
         return Attempt("failed", 0.0, error="what it told of was erased")
     began_at = time.monotonic()
     try:
-        answer = _answer(connections, delivery)
+        answer = _answer(connections, delivery, headers)
     except (OSError, http.client.HTTPException, Unreachable, TooLarge) as error:
         return Attempt("failed", time.monotonic() - began_at, error=_in_words(error))
     duration_seconds = time.monotonic() - began_at
@@ -85,12 +88,12 @@ def deliver(connections: Connections, delivery: Delivery) -> Attempt:
     )
 
 
-def _answer(connections: Connections, delivery: Delivery) -> _Answer:
+def _answer(connections: Connections, delivery: Delivery, headers: Mapping[str, str]) -> _Answer:
     target = _target(connections, delivery.endpoint.url)
     bounds = Bounds(ATTEMPT_SECONDS, MOST_ANSWER_BYTES)
     body = body_of(delivery)
     signed = signed_headers(delivery.endpoint.secrets, id_of(delivery), int(time.time()), body)
-    post = _Post(target.path, body, _HEADERS | signed)
+    post = _Post(target.path, body, {**headers, **_HEADERS, **signed})
     connection = connections.take(target)
     was_kept = connection.sock is not None
     try:

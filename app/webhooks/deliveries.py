@@ -31,7 +31,8 @@ class Occurrence:
 class Delivery:
     """One that is claimed. `token` names the claim, `attempts` counts the one that is to be made now.
 
-    `at` is when it happened: the event, or the request for a test, which has no event.
+    `at` is when it happened: the event, or the request for a test, which has no event. `age_seconds` is from
+    then to the claim, by the database's clock.
     """
 
     id: int
@@ -41,3 +42,4 @@ class Delivery:
     at: datetime.datetime
     attempts: int
     event: Occurrence | None
+    age_seconds: float = 0.0

@@ -107,6 +107,12 @@ def insert_deliveries(tx: Tx, pairs: Sequence[tuple[int, Any, bool]]) -> None:
     tx.execute(insert(deliveries), rows)
 
 
+def oldest_undelivered_seconds(tx: Tx) -> float:
+    """For how long the oldest event has waited for an endpoint that is served; 0 if none does."""
+    oldest = oldest_undelivered(tx)
+    return 0.0 if oldest is None else max(0.0, (database_clock(tx) - oldest).total_seconds())
+
+
 def oldest_undelivered(tx: Tx) -> datetime.datetime | None:
     """Since when the oldest event waits for an endpoint that is served; None if none does.
 

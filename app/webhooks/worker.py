@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 
 from sqlalchemy.exc import DBAPIError
 
+from app import metrics, tracing
 from app.db import Database
 from app.errors import Unavailable
 from app.settings import Settings
@@ -33,6 +34,9 @@ RESCUE_SECONDS = 1.0
 # up all others. How many there can be is bounded by the endpoints' caps, and by 8 times the concurrency.
 QUICK_SECONDS = 0.5
 MOST_UNDER_WAY = 8
+OLDEST_TOLD_SECONDS = 5.0
+# What an attempt came to, as the metrics call it, by the state that its delivery is in then.
+OUTCOMES = {"delivered": "succeeded", "retrying": "failed", "discarded": "given_up"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,10 @@ class Courier:
         """Make the attempt; None if it is too late to begin it, since the lease might end before it does."""
         if time.monotonic() - claimed_after > MARGIN_SECONDS / 2:
             return None
-        return settlement(delivery, deliver(self._connections, delivery))
+        with tracing.delivery_span(delivery.type) as span:
+            attempt = deliver(self._connections, delivery, tracing.outgoing_headers())
+            span.tell({"status": attempt.status, "outcome": attempt.outcome})
+        return settlement(delivery, attempt)
 
     def _note(self, future: Future[Settlement | None]) -> None:
         self._done.put(future)
@@ -141,9 +148,11 @@ class Courier:
         if not self._to_settle:
             return Counter(), 0
         refused = self._db.transact(claim.settle, self._to_settle)
-        settled = Counter(one.settled.state for one in self._to_settle if one.delivery.id not in refused)
+        ours = [one for one in self._to_settle if one.delivery.id not in refused]
         self._to_settle = []
-        return settled, len(refused)
+        for one in ours:
+            _count(one)
+        return Counter(one.settled.state for one in ours), len(refused)
 
     def _collect(self) -> None:
         for future in _taken_from(self._done):
@@ -170,6 +179,14 @@ class Courier:
         self._connections.close()
 
 
+def _count(one: Settlement) -> None:
+    metrics.WEBHOOK_DELIVERIES.labels(OUTCOMES[one.settled.state]).inc()
+    duration_seconds = one.duration_ms / 1000
+    metrics.WEBHOOK_ATTEMPT_SECONDS.observe(duration_seconds)
+    if one.settled.state == "delivered" and one.delivery.event is not None:
+        metrics.OUTBOX_LAG_SECONDS.observe(one.delivery.age_seconds + duration_seconds)
+
+
 def _taken_from(
     done: SimpleQueue[Future[Settlement | None]],
 ) -> Sequence[Future[Settlement | None]]:
@@ -182,10 +199,18 @@ def _taken_from(
 
 
 def fan_out_until(stop: threading.Event, db: Database, courier: Courier) -> None:
-    """Make deliveries of what comes into the outbox, and wake the courier for them, until `stop` is set."""
+    """Make deliveries of what comes into the outbox, and wake the courier for them, until `stop` is set.
+
+    Tells every 5 seconds for how long the oldest event has waited.
+    """
+    tell_at = 0.0
     while not stop.is_set():
         fanned_out = 0
         try:
+            if time.monotonic() >= tell_at:
+                waited_seconds = db.transact(outbox_queries.oldest_undelivered_seconds, read_only=True)
+                metrics.OUTBOX_OLDEST_SECONDS.set(waited_seconds)
+                tell_at = time.monotonic() + OLDEST_TOLD_SECONDS
             if db.transact(outbox_queries.ids_in_outbox, 1, read_only=True):
                 fanned_out = db.transact(fan_out)
         except (Unavailable, DBAPIError) as error:

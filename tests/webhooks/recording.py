@@ -29,6 +29,7 @@ class Arrival:
     webhook_id: str
     body: bytes
     at: float
+    traceparent: str | None = None
 
 
 class Recorder:
@@ -110,16 +111,22 @@ class Recorder:
                 body = await reader.readexactly(int(fields["content-length"]))
                 path = head.split(" ", 2)[1]
                 ends = reader.read(1) if path.startswith(HANGING) else asyncio.sleep(self.pause_seconds)
-                await self._answer(path, fields["webhook-id"], body, writer, ends)
+                await self._answer(path, fields, body, writer, ends)
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
         finally:
             writer.close()
 
     async def _answer(
-        self, path: str, webhook_id: str, body: bytes, writer: asyncio.StreamWriter, ends: Awaitable[object]
+        self,
+        path: str,
+        fields: dict[str, str],
+        body: bytes,
+        writer: asyncio.StreamWriter,
+        ends: Awaitable[object],
     ) -> None:
         """Answer when `ends` has: a pause, or the sender's patience."""
+        webhook_id = fields["webhook-id"]
         self._at_once[path] += 1
         self._ids_at_once[webhook_id] += 1
         self.most_at_once[path] = max(self.most_at_once[path], self._at_once[path])
@@ -131,7 +138,7 @@ class Recorder:
             self._at_once[path] -= 1
             self._ids_at_once[webhook_id] -= 1
         with self._changed:
-            self.arrivals.append(Arrival(path, webhook_id, body, time.monotonic()))
+            self.arrivals.append(Arrival(path, webhook_id, body, time.monotonic(), fields.get("traceparent")))
             self._changed.notify_all()
         writer.write(OK)
         await writer.drain()
