@@ -16,7 +16,13 @@ from tests.auth.keys import Key, put_key
 from tests.problems import problem_of
 from tests.services import ROOT_KEY, Service
 
-VALUES = {"user_id": "77", "device_id": "a-device", "key_id": "abcdefghijkl"}
+VALUES = {
+    "user_id": "77",
+    "device_id": "a-device",
+    "key_id": "abcdefghijkl",
+    "endpoint_id": "7",
+    "delivery_id": "77",
+}
 
 
 def all_routes() -> Iterator[tuple[APIRoute, str, str, str]]:
@@ -43,7 +49,7 @@ def test_every_route_under_v1_is_guarded_and_in_the_table_and_the_table_names_no
     assert sorted(name for _, name in routes) == sorted(ACCESS)
     assert [name for route, name in routes if not isinstance(route, GuardedRoute)] == []
     assert [path for _, _, _, path in all_routes() if not path.startswith("/v1")] == [
-        *("/livez", "/readyz", "/docs", "/problems/{code}")
+        *("/livez", "/readyz", "/metrics", "/docs", "/problems/{code}")
     ]
 
 
