@@ -6,34 +6,22 @@ such request gets a problem document from the application, in its turn, and the 
 
 import asyncio
 import logging
-import re
 import struct
 from dataclasses import dataclass
 from socket import SO_LINGER, SOL_SOCKET
 from typing import Any, Literal
 
-from httptools import HttpParserError, HttpParserInvalidMethodError, HttpParserUpgrade, HttpRequestParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from app.errors import (
-    AppError,
-    BodyTooLarge,
-    HeadTooLarge,
-    MalformedRequest,
-    MethodNotAllowed,
-    Overloaded,
-    RequestTimeout,
-)
+from app.errors import AppError, BodyTooLarge, Overloaded, RequestTimeout
+from app.heads import MOST_HEAD_BYTES, refusal_of_error, refusal_of_head, start_of_last_line, too_large
 from app.middleware import MOST_BODY_BYTES, REFUSAL
 
 log = logging.getLogger(__name__)
 
-MOST_HEAD_BYTES = 16_384
-MOST_FIELDS = 100
 MOST_WAITING_CALLS = 100  # sent on one connection before the answer to the first
-METHODS = "DELETE, GET, HEAD, PATCH, POST, PUT"
 _AT_ONCE = struct.pack("ii", 1, 0)
-_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}) \S+ HTTP/1\.[01]\r\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +41,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._bounds = bounds
         self._arriving: Literal["head", "body"] | None = None
         self._head_bytes = self._chunk_bytes = self._framing_bytes = 0
+        self._last_line = b""
         self._is_refused = False
         self._arrival: asyncio.TimerHandle | None = None
         self._departure: asyncio.TimerHandle | None = None
@@ -84,10 +73,10 @@ class BoundedProtocol(HttpToolsProtocol):
         try:
             self._parse(data)
         except HttpParserError as error:
-            self._refuse(_refusal_of(error, data))
+            self._refuse(refusal_of_error(error, data))
         else:
             if self._arriving is not None:
-                self._bound_what_arrives(len(data))
+                self._bound_what_arrives(data)
 
     def _parse(self, data: bytes) -> None:
         while data:
@@ -114,11 +103,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self.parser = HttpRequestParser(self)
         return b"\r\n".join([*lines, b"", b""])
 
-    def _bound_what_arrives(self, received: int) -> None:
+    def _bound_what_arrives(self, received: bytes) -> None:
         if self._arriving == "head":
-            self._head_bytes += received
+            self._head_bytes += len(received)
+            self._last_line = start_of_last_line(self._last_line, received)
             if self._head_bytes > MOST_HEAD_BYTES:
-                self._refuse(HeadTooLarge(MOST_HEAD_BYTES, MOST_FIELDS))
+                self._refuse(too_large(self._last_line))
                 return
         elif self._framing_bytes > MOST_BODY_BYTES:
             self._refuse(BodyTooLarge(MOST_BODY_BYTES))
@@ -128,6 +118,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         self._arriving = "head"
+        self._last_line = b""
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -143,16 +134,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._framing_bytes = 0
 
     def _refusal_of_head(self) -> AppError | None:
-        size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if size > MOST_HEAD_BYTES or len(self.headers) > MOST_FIELDS:
-            return HeadTooLarge(MOST_HEAD_BYTES, MOST_FIELDS)
         method = self.parser.get_method().decode("ascii")
-        if method == "CONNECT":
-            return MethodNotAllowed(method, METHODS)
-        if len(self.pipeline) >= MOST_WAITING_CALLS:
+        refusal = refusal_of_head(method, self.url, self.headers, self.parser.get_http_version())
+        if refusal is None and len(self.pipeline) >= MOST_WAITING_CALLS:
             return Overloaded("Too many calls were sent before the first was answered.")
-        fault = _fault(self.url, self.headers, self.parser.get_http_version())
-        return MalformedRequest(fault) if fault else None
+        return refusal
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes -= len(body)
@@ -270,28 +256,3 @@ class _Lingering(asyncio.Transport):
 
     def close(self) -> None:
         self._transport.write_eof()
-
-
-def _refusal_of(error: HttpParserError, data: bytes) -> AppError:
-    if isinstance(error.__context__, AppError):  # raised by a callback, which the parser wraps
-        return error.__context__
-    asked = _REQUEST_LINE.match(data)
-    if isinstance(error, HttpParserInvalidMethodError) and asked:
-        return MethodNotAllowed(asked[1].decode("ascii"), METHODS)
-    return MalformedRequest("This is not HTTP/1.1 as RFC 9112 has it.")
-
-
-def _fault(target: bytes, headers: list[tuple[bytes, bytes]], version: str) -> str | None:
-    """What another reader of this head may understand otherwise; llhttp has looked at the rest."""
-    names = [name for name, _ in headers]
-    if version not in {"1.0", "1.1"}:
-        return "This is not HTTP/1.1."
-    if names.count(b"host") != 1 and (version == "1.1" or b"host" in names):
-        return "There must be one Host."  # RFC 9112, section 3.2
-    if b"#" in target:
-        return "A request's target has no fragment."
-    if b"transfer-encoding" in names:
-        codings = [value.strip().lower() for name, value in headers if name == b"transfer-encoding"]
-        if codings != [b"chunked"] or version != "1.1":
-            return "The only Transfer-Encoding is chunked, of HTTP/1.1."
-    return None

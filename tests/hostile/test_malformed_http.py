@@ -149,6 +149,7 @@ def test_a_head_of_more_than_16_kib_or_100_fields_is_431(service: Service) -> No
         line + b"X-None: " + b"a" * 16_400 + b"\r\n\r\n",
         line + b"X-None: " + b"a" * 1_000_000 + b"\r\n\r\n",
         line + b"X-None: " + b"a" * 16_400,
+        line + b"Authorization: Bearer a\r\nX-None: " + b"a" * 1_000_000 + b"\r\n\r\n",
         line + b"a" * 16_400,
         line + b"a:b\r\n" * 100 + b"\r\n",
         b"GET /livez?" + b"a" * 16_400 + b" HTTP/1.1\r\nHost: a\r\n\r\n",
