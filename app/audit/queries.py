@@ -123,5 +123,7 @@ def estimated_rows(tx: Tx) -> dict[str, int]:
     """By table, as the server's statistics have it; nothing on SQLite, which keeps none."""
     if tx.dialect.name == "sqlite":
         return {}
-    query = "SELECT TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()"
-    return {name: rows or 0 for name, rows in tx.execute(text(query))}
+    query = text(
+        "SELECT TABLE_NAME, TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE()"
+    )
+    return {name: rows or 0 for name, rows in tx.execute(query)}

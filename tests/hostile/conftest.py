@@ -8,6 +8,7 @@ from tests.services import PATIENT, Service, running_service
 
 HEAD_SECONDS = 0.8
 BODY_SECONDS = 1.0
+KEEP_ALIVE_SECONDS = 2
 MOST_CONNECTIONS = 20
 
 
@@ -19,6 +20,7 @@ def bounded(database_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iter
         default_device_limit=2,
         head_timeout_seconds=HEAD_SECONDS,
         body_timeout_seconds=BODY_SECONDS,
+        keep_alive_seconds=KEEP_ALIVE_SECONDS,
         max_connections=MOST_CONNECTIONS,
         **PATIENT,
     ) as running:

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Engine, create_engine, text
 
 from tests import raw
-from tests.hostile.conftest import BODY_SECONDS, HEAD_SECONDS, MOST_CONNECTIONS
+from tests.hostile.conftest import BODY_SECONDS, HEAD_SECONDS, KEEP_ALIVE_SECONDS, MOST_CONNECTIONS
 from tests.problems import assert_problem, refused_quietly
 from tests.services import ROOT_KEY, Service, running_service
 
@@ -27,7 +27,6 @@ NO_BODY = raw.request("DELETE", "/v1/users/77/devices", b"Content-Length: 1000")
 CHUNKED = raw.request("POST", "/v1/users/77/devices", JSON, b"Transfer-Encoding: chunked")
 # Of a machine that has other things to do; far below what a trickle could take without an end.
 SLACK_SECONDS = 4.0
-KEEP_ALIVE_SECONDS = 5  # uvicorn's
 TRICKLE_SECONDS = 0.05
 FLOOD_BYTES = 64 * 2**20
 MOST_GROWTH_KIB = 16 * 2**10
