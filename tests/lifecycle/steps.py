@@ -19,9 +19,8 @@ R = TypeVar("R")
 Work = Callable[..., R]
 
 PATIENCE_SECONDS = 10
-POLL_SECONDS = 0.02
 # InnoDB keeps what it told of transactions until nobody has asked for a tenth of a second.
-TRANSACTIONS_POLL_SECONDS = 0.12
+POLL_SECONDS = 0.12
 
 
 @contextmanager
@@ -108,7 +107,7 @@ def wait_until_it_waits(server: Server, connection: int, running: Future[Any]) -
         while admin.execute(query, {"connection": connection}).scalar() != "LOCK WAIT":
             assert not running.done(), f"did not wait: {running.exception() or running.result()}"
             assert time.monotonic() < give_up_at, "did not get as far as a lock"
-            time.sleep(TRANSACTIONS_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 def in_the_past(tx: Tx, seconds: int, work: Work[R], *args: Any) -> R:
