@@ -29,12 +29,12 @@ def assert_problem(answer: raw.Answer, status: int, code: str) -> Any:
 @contextmanager
 def refused_quietly(service: Service, auditor: Engine) -> Iterator[None]:
     """Meanwhile no row comes or goes, and the service logs no fault of its own."""
-    rows, logged = rows_of_all(auditor), len(service.log.read_text())
+    rows, logged = rows_of_all(auditor), len(service.logged())
     yield
     assert rows_of_all(auditor) == rows
-    news = service.log.read_text()[logged:]
+    news = service.logged()[logged:]
     assert "Traceback" not in news
-    assert "ERROR" not in news
+    assert '"level": "error"' not in news
 
 
 def rows_of_all(auditor: Engine) -> tuple[int, ...]:

@@ -20,12 +20,12 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import sqlalchemy as sa
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import OperationalError, ProgrammingError
 
 from tests.installations import (
     Installation,
@@ -78,6 +78,11 @@ class Server:
     app_password: str = field(repr=False)
     query: Mapping[str, str | tuple[str, ...]] = field(default_factory=lambda: {"charset": "utf8mb4"})
     process: Process | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def is_running(self) -> bool:
+        """Of a private server: neither stopped nor killed."""
+        return self.process is not None and self.process.pid is not None
 
     @property
     def is_private(self) -> bool:
@@ -206,10 +211,20 @@ def fresh_database(server: Server, name: str) -> Iterator[str]:
     try:
         yield server.url(name, server.migration_user)
     finally:
-        # A private server may be stopped by now, and its data go with it.
         if not server.is_private:
             with server.admin_connection() as admin:
                 _drop_database(admin, name)
+        elif server.is_running:  # else its data have gone with it
+            _revoke_grants(server, name)
+
+
+def _revoke_grants(server: Server, name: str) -> None:
+    """So that a later test finds its accounts with the rights that it gave them, and no others."""
+    with server.admin_connection() as admin:
+        for grant in _documented_grants(server, name):
+            revoke = re.sub(r"^GRANT (.*) TO ('.*)$", r"REVOKE \1 FROM \2", grant, flags=re.DOTALL)
+            with suppress(OperationalError, ProgrammingError):  # the test itself has revoked it
+                admin.exec_driver_sql(revoke)
 
 
 def documented_sql() -> list[str]:

@@ -17,7 +17,7 @@ JSON = b"Content-Type: application/json"
 MOST_BODY_BYTES = 65_536
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _refused_quietly(service: Service, auditor: Engine) -> Iterator[None]:
     with refused_quietly(service, auditor):
         yield

@@ -14,7 +14,7 @@ PATH = "/v1/users/77/devices"
 JSON = b"Content-Type: application/json"
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def _refused_quietly(service: Service, auditor: Engine) -> Iterator[None]:
     with refused_quietly(service, auditor):
         yield

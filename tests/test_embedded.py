@@ -171,7 +171,7 @@ def test_a_signal_ends_it_once_the_calls_in_flight_are_answered(
             assert connection.recv(1000).startswith(b"HTTP/1.1 201")
         service.process.wait(PATIENCE_SECONDS)
         assert "Traceback" not in service.output()
-        assert "ERROR" not in service.output()
+        assert '"level": "error"' not in service.output()
     with closing(service.database()) as database:
         assert database.execute("SELECT device_id FROM devices").fetchall() == [("in-flight",)]
 

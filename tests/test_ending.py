@@ -193,7 +193,7 @@ def test_a_worker_that_dies_is_replaced_and_none_outlives_what_watches_over_it(
         wait_until(lambda: len(workers_of(service)) == 3)
         wait_until(lambda: scrape(service.url).value("cupo_database_pool_size") == 20)
         assert scrape(service.url).value("cupo_registrations_total", outcome="created") == 20
-        assert "ended with status -9 and is replaced" in service.log.read_text()
+        assert "ended with status -9 and is replaced" in service.logged()
         service.process.kill()
         wait_until(lambda: not any(map(exists, workers_of(service))))
 

@@ -116,7 +116,7 @@ def test_a_database_stopped_and_started_under_load_costs_no_worker_and_no_more_t
         assert load.statuses == {201, 503}
         assert load.liveness == {200}
         assert max(load.failed_at) < back_at + BACK_WITHIN_SECONDS
-        log = service.log.read_text()
+        log = service.logged()
         assert log.count("Started server process") == WORKERS
         assert "is replaced" not in log
 

@@ -66,7 +66,7 @@ def test_whatever_is_sent_the_service_answers_as_its_document_says(
     assert said == {"Selected": f"{operations}/{operations}", "Tested": f"{operations}"}
     for phase in ("Examples", "Coverage", "Fuzzing", "Stateful"):
         assert f"✅ {phase}\n" in ran.stdout
-    assert "Traceback" not in lonely_service.log.read_text()
+    assert "Traceback" not in lonely_service.logged()
 
 
 def test_an_answer_that_the_document_leaves_out_is_noticed(

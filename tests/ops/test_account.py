@@ -143,7 +143,7 @@ def test_a_right_that_is_taken_away_costs_503_and_the_log_names_it_until_it_is_b
             end_sessions(server)  # which keep the rights that they began with
             answer = one_by_one(service, [register(1, f"without-{number}")])[0]
             assert (answer.status_code, answer.json()["code"]) == (503, "database_unavailable")
-            assert re.search(rf"Gave up after run \d+: \({error}, .*denied", service.log.read_text())
+            assert re.search(rf"Gave up after run \d+: \({error}, .*denied", service.logged())
             run_as_admin(server, f"GRANT SELECT, INSERT, UPDATE, DELETE {on.format('TO')}")
             answer = one_by_one(service, [register(2, f"again-{number}")])[0]
             assert answer.status_code == 201

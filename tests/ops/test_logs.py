@@ -43,12 +43,12 @@ def test_a_call_has_one_line_that_tells_it_all(api: httpx.Client, new_user: NewU
     line = log.wait_for(request_id="of-the-log")
     assert set(line) == {
         *("event", "level", "logger", "timestamp", "request_id", "method", "route", "status", "code"),
-        *("actor", "seconds", "lock_wait_seconds", "attempts"),
+        *("client", "actor", "seconds", "lock_wait_seconds", "attempts"),
     }
     assert line["event"] == "Answered"
     assert line["level"] == "info"
     assert (line["method"], line["route"], line["status"], line["code"]) == ("POST", ROUTE, 201, "none")
-    assert (line["actor"], line["attempts"]) == ("root_key", 1)
+    assert (line["client"], line["actor"], line["attempts"]) == (LOOPBACK, "root_key", 1)
     assert 0 < line["lock_wait_seconds"] < line["seconds"]
     assert len(log.lines(request_id="of-the-log")) == 1
 

@@ -45,7 +45,7 @@ def cupo(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def account_file(folder: Path, server: Server) -> Path:
     file = folder / "account.cnf"
-    login = f"user={server.app_user}\npassword={server.app_password}"
+    login = f"user={server.admin_user}\npassword={server.admin_password}"
     file.write_text(f"[client]\nhost={server.host}\nport={server.port}\n{login}\n")
     file.chmod(0o600)
     return file

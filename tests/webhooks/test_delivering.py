@@ -18,7 +18,7 @@ from app import __version__
 from app.webhooks import connections as connections_module
 from app.webhooks import deliver as deliver_module
 from app.webhooks.connections import Connections
-from app.webhooks.deliver import deliver
+from app.webhooks.deliver import Attempt, deliver
 from app.webhooks.deliveries import Delivery, Endpoint, Occurrence
 from app.webhooks.signing import new_key, spelled
 from tests.webhooks.receivers import Receiver, answer, answering, receiving, trickling
@@ -153,7 +153,6 @@ def test_a_redirect_is_not_followed(local: Connections, status: int) -> None:
     [
         (429, "120", 120),
         (503, "0", 0),
-        (503, format_datetime(datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1), True), 3600),
         (503, "Mon, 30 Nov 2015 09:31:00 GMT", 0),
         (500, "120", None),
         (429, "soon", None),
@@ -166,10 +165,20 @@ def test_a_redirect_is_not_followed(local: Connections, status: int) -> None:
 def test_retry_after_is_read_of_429_and_503(
     local: Connections, status: int, value: str, seconds: float | None
 ) -> None:
-    with receiving(answering(answer(status, b"", f"Retry-After: {value}"))) as receiver:
-        attempt = deliver(local, delivery_to(receiver.url))
+    attempt = attempt_answered_by(local, status, value)
     assert attempt.outcome == "failed"
     assert attempt.retry_after_seconds == (None if seconds is None else pytest.approx(seconds, abs=60))
+
+
+def test_retry_after_may_be_an_instant(local: Connections) -> None:
+    at = datetime.datetime.now(datetime.UTC) + datetime.timedelta(hours=1)
+    attempt = attempt_answered_by(local, 503, format_datetime(at, usegmt=True))
+    assert attempt.retry_after_seconds == pytest.approx(3600, abs=60)
+
+
+def attempt_answered_by(local: Connections, status: int, retry_after: str) -> Attempt:
+    with receiving(answering(answer(status, b"", f"Retry-After: {retry_after}"))) as receiver:
+        return deliver(local, delivery_to(receiver.url))
 
 
 def read_request(sock: socket.socket) -> None:

@@ -35,7 +35,7 @@ def telling(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         with running_service(url, folder, sweep_interval_seconds=0.2, **allowed) as running:
             with running.client() as client:
                 yield client
-            assert "Traceback" not in running.log.read_text()
+            assert "Traceback" not in running.logged()
 
 
 @pytest.fixture
