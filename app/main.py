@@ -31,6 +31,7 @@ from app.ops.requests import RecordedRequests
 from app.ops.scrape import router as scrape
 from app.quotas.routes import router as quotas
 from app.settings import BadSettings, Settings, load_settings
+from app.stopping import AnswerWhenCancelled
 from app.users.routes import router as users
 from app.webhooks.delivery_routes import router as webhook_deliveries
 from app.webhooks.routes import router as webhook_endpoints
@@ -45,7 +46,7 @@ class Service(FastAPI):
         origins = self.state.settings.cors_origins
         if origins is not None:
             stack = ListedOrigins(stack, origins.split(","))
-        return AnswerHeaders(RecordedRequests(stack))
+        return AnswerHeaders(RecordedRequests(AnswerWhenCancelled(stack)))
 
 
 def create_app(settings: Settings) -> FastAPI:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from socket import socket
@@ -26,7 +27,7 @@ from uvicorn.config import STARTUP_FAILURE
 from uvicorn.server import HANDLED_SIGNALS
 
 from app.logs import configuration
-from app.server import BoundedProtocol, Bounds
+from app.server import STOPPING_SECONDS, BoundedProtocol, Bounds
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -62,8 +63,9 @@ def serve(settings: Settings) -> int:
 
 
 def longest_call_seconds(settings: Settings) -> int:
-    """The wait for a connection and the budget of the transaction, and two seconds for the rest."""
-    return math.ceil(settings.database_pool_wait_seconds + settings.lock_budget_seconds) + 2
+    """The end of its body, the wait for a connection, the transaction's budget, two seconds for the rest."""
+    waits = STOPPING_SECONDS + settings.database_pool_wait_seconds + settings.lock_budget_seconds
+    return math.ceil(waits) + 2
 
 
 class Server(uvicorn.Server):
@@ -126,7 +128,8 @@ class Watch:
 
     def _start(self, port: socket) -> BaseProcess:
         worker = spawn.Process(target=_work, args=(self._config, port, self._delay_seconds))
-        worker.start()
+        with _ctrl_c_blocked():
+            worker.start()
         if self._is_stopping:  # a signal came in between
             worker.terminate()
         return worker
@@ -153,6 +156,20 @@ class Watch:
             else:
                 worker.terminate()
         self._is_stopping = True
+
+
+@contextmanager
+def _ctrl_c_blocked() -> Iterator[None]:
+    """What starts meanwhile is never interrupted: Ctrl-C is for the watching process, which tells the others.
+
+    Here it comes a moment later.
+    """
+    resource_tracker.ensure_running()  # starting it would lift the block
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _work(config: uvicorn.Config, port: socket, delay_seconds: float) -> None:

@@ -21,6 +21,8 @@ from app.middleware import MOST_BODY_BYTES, REFUSAL
 log = logging.getLogger(__name__)
 
 MOST_WAITING_CALLS = 100  # sent on one connection before the answer to the first
+STOPPING_SECONDS = 2.0  # what a client has left of its time once the service stops
+_LINGER_SECONDS = 1.0  # then the client has read why
 _AT_ONCE = struct.pack("ii", 1, 0)
 
 
@@ -45,6 +47,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_refused = False
         self._arrival: asyncio.TimerHandle | None = None
         self._departure: asyncio.TimerHandle | None = None
+        self._stop: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
         super().connection_made(transport)
@@ -56,7 +59,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._expect_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._arrival, self._departure):
+        for timer in (self._arrival, self._departure, self._stop):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -156,6 +159,29 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self.transport.get_write_buffer_size():
             self._expect_departure()
+        if self._stop is not None and self._is_refused:
+            self._stop.cancel()
+            self._stop = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
+
+    def shutdown(self) -> None:
+        """The service stops: what has come whole is answered, who is slow gets a moment and no more.
+
+        Else the stop would take as long as the slowest client may, or cut calls off that are under way.
+        """
+        super().shutdown()
+        if not self.transport.is_closing():
+            self._stop = self.loop.call_later(STOPPING_SECONDS, self._wait_no_longer)
+        if self._departure is not None:
+            self._departure.cancel()
+            self._departure = None
+            self._expect_departure()
+
+    def _wait_no_longer(self) -> None:
+        stops = Overloaded("The service is stopping.")
+        for waiting, _ in self.pipeline:
+            waiting.scope["state"][REFUSAL] = stops
+        if self._arriving == "body" and not self._is_refused:
+            self._refuse(stops)
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -188,7 +214,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _expect_departure(self) -> None:
         if self._departure is None:
-            self._departure = self.loop.call_later(self._bounds.body_seconds, self._departs_too_late)
+            seconds = self._bounds.body_seconds
+            if self._stop is not None or self.transport.is_closing():
+                seconds = min(STOPPING_SECONDS, seconds)
+            self._departure = self.loop.call_later(seconds, self._departs_too_late)
 
     def _departs_too_late(self) -> None:
         self._departure = None
