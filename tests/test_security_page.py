@@ -27,5 +27,4 @@ def test_what_anybody_may_read_is_named() -> None:
     (row,) = re.findall(r"^\| anybody on the network.*$", (ROOT / "SECURITY.md").read_text(), re.MULTILINE)
     paths = create_app(load_settings(root_key="x" * 32)).openapi()["paths"]
     unguarded = {path for path in paths if not path.startswith("/v1/")}
-
     assert set(re.findall(r"`(/[\w./…]*)`", row)) - {"/docs", "/openapi.json", "/problems/…"} == unguarded
