@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
-from app import dialects, metrics, recording, tracing
+from app import dialects, duties, metrics, recording, tracing
 from app.errors import DatabaseUnavailable, Overloaded
 from app.failures import GONE, UNFIT, Failure, failure_of, number_of
 from app.settings import Settings
@@ -174,7 +174,8 @@ class Database:
             with tracing.transaction_span(record), recording.transaction(record):
                 return self._run_until_final(record, {"read_only": read_only}, work, *args)
         finally:
-            if record.seconds >= self._settings.slow_transaction_seconds:
+            is_told = record.outcome == "given_up" or duties.is_known_to_fail()  # with its seconds
+            if record.seconds >= self._settings.slow_transaction_seconds and not is_told:
                 log.warning("Slow transaction", extra=record.facts())
 
     def _run_until_final(
@@ -182,9 +183,10 @@ class Database:
     ) -> R:
         ends_at = record.began_at + self._settings.lock_budget_seconds
         preliminaries = 0
+        failed: Failure | None = None
         while True:
             try:
-                return self._run_once(ends_at, options, work, *args)
+                result = self._run_once(ends_at, options, work, *args)
             except RunFirst as first:
                 preliminaries += 1
                 if preliminaries > MOST_PRELIMINARIES:
@@ -193,21 +195,28 @@ class Database:
             except CommitUncertain as uncertain:
                 options["uncertain_result"] = uncertain.result
                 record.uncertain_commits += 1
-                self._pause_or_give_up(record, ends_at, failure_of(uncertain.cause) or GONE, uncertain.cause)
+                at_commit = failure_of(uncertain.cause) or GONE
+                self._pause_or_give_up(record, ends_at, at_commit, uncertain.cause, failed)
+                failed = at_commit
             except DBAPIError as error:
                 failure = failure_of(error)
                 if failure is None:
                     raise
                 if "uncertain_result" in options:  # «nothing was changed» may no longer be said
                     failure = replace(failure, answer=DatabaseUnavailable)
-                self._pause_or_give_up(record, ends_at, failure, error)
+                self._pause_or_give_up(record, ends_at, failure, error, failed)
+                failed = failure
             except NoFreeConnection as timeout:
                 metrics.POOL_TIMEOUTS.inc()
                 raise Overloaded from timeout
             except dialects.SessionRefused as refused:
                 record.run_failed(UNFIT.kind)
-                log.error("%s", refused)  # noqa: TRY400 - its text is the whole story
+                if not duties.tells_of(UNFIT.answer):
+                    log.error("%s", refused)  # noqa: TRY400 - its text is the whole story
                 raise DatabaseUnavailable from refused
+            else:
+                _tell_if_it_is_back(record, failed)
+                return result
 
     def _run_once(self, ends_at: float, options: dict[str, Any], work: Work[R], *args: Any) -> R:
         with (
@@ -230,9 +239,17 @@ class Database:
             return result
 
     def _pause_or_give_up(
-        self, record: recording.Transaction, ends_at: float, failure: Failure, error: DBAPIError
+        self,
+        record: recording.Transaction,
+        ends_at: float,
+        failure: Failure,
+        error: DBAPIError,
+        before: Failure | None,
     ) -> None:
-        """Wait with full jitter before the next run, or raise the failure's answer if there can be none."""
+        """Wait with full jitter before the next run, or raise the failure's answer if there can be none.
+
+        `before` is what failed the run before this one.
+        """
         record.run_failed(failure.kind, number_of(error))
         longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**record.retries)
         pause_seconds = random.uniform(0, longest)  # noqa: S311 - spreads load, guards no secret
@@ -241,11 +258,16 @@ class Database:
         if too_often or not (failure.run_again and in_time):
             if failure.run_again:
                 metrics.RETRIES_USED_UP.inc()
-            log.error("Gave up after run %d: %s", record.attempts, error.orig, extra=record.facts())
+            if not duties.tells_of(failure.answer):
+                log.error("Gave up after run %d: %s", record.attempts, error.orig, extra=record.facts())
             raise failure.answer from error
-        log.warning(
-            "Run %d failed, the transaction runs again: %s", record.attempts, error.orig, extra=record.facts()
-        )
+        if duties.is_news(failure, before):
+            log.warning(
+                "Run %d failed, the transaction runs again: %s",
+                record.attempts,
+                error.orig,
+                extra=record.facts(),
+            )
         record.retries += 1
         metrics.RETRIES.inc()
         time.sleep(pause_seconds)
@@ -254,6 +276,11 @@ class Database:
         if self._settings.contention_retries is not None:
             return self._settings.contention_retries
         return RETRIES_WITH_SEVERAL_WRITERS if self._several_writers else RETRIES
+
+
+def _tell_if_it_is_back(record: recording.Transaction, failed: Failure | None) -> None:
+    if failed is not None and not failed.is_counted and not duties.is_known_to_fail():
+        log.info("Run %d went through, the database is back", record.attempts, extra=record.facts())
 
 
 def _roll_back(tx: Tx) -> None:

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 
 from anyio import to_thread
 
-from app import metrics
+from app import __version__, metrics
 from app.audit.watch import watch_until
 from app.db import Database
 from app.devices.changes import expire_some
 from app.devices.queries import users_with_expired_devices
-from app.errors import Contention, Unavailable
+from app.duties import Duty
+from app.errors import Contention
 from app.idempotency.queries import forget_old_answers
 from app.origin import Origin
 from app.settings import Settings
@@ -86,18 +87,15 @@ def run_until(
     A database that is gone costs passes, not the worker.
     """
     place = Place()
+    duty = Duty(log, "Sweeping", "This pass is left out")
     while not stop.is_set():
         swept = Swept()
         note_progress()
-        try:
-            with metrics.SWEEP_SECONDS.time():
-                swept = run_once(db, settings, note_progress)
-                place = promote_stragglers(db, place)
-        except Unavailable as unavailable:
-            metrics.SWEEPS.labels("failed").inc()
-            log.warning("This pass is left out: %s", unavailable)
-        else:
-            metrics.SWEEPS.labels("done").inc()
+        with duty.one_pass(), metrics.SWEEP_SECONDS.time():
+            swept = run_once(db, settings, note_progress)
+            place = promote_stragglers(db, place)
+        metrics.SWEEPS.labels("failed" if duty.is_failing else "done").inc()
+        if not duty.is_failing:
             metrics.LAST_SWEEP.set(time.time())
         metrics.SWEPT.labels("devices").inc(swept.devices)
         metrics.SWEPT.labels("answers").inc(swept.answers)
@@ -110,7 +108,7 @@ def run_until(
                 swept.deliveries,
             )
         if not swept.is_full:
-            stop.wait(settings.sweep_interval_seconds)
+            stop.wait(duty.pause_seconds(settings.sweep_interval_seconds))
 
 
 def work_until(stop: threading.Event, settings: Settings, note_progress: Note = _note_nothing) -> None:
@@ -118,6 +116,13 @@ def work_until(stop: threading.Event, settings: Settings, note_progress: Note = 
 
     A fault in one of the four ends them all, and is raised: whoever started this starts it again.
     """
+    log.info(
+        "The worker of Cupo %s begins: up to %d deliveries at once, a sweep every %g s, %s",
+        __version__,
+        settings.worker_concurrency,
+        settings.sweep_interval_seconds,
+        _audits(settings),
+    )
     db = Database(settings)
     courier = Courier(db, settings)
     with ThreadPoolExecutor(DUTIES, thread_name_prefix="worker") as threads:
@@ -130,8 +135,15 @@ def work_until(stop: threading.Event, settings: Settings, note_progress: Note = 
         for _ended in as_completed(duties):
             stop.set()
     db.close()
+    log.info("The worker has ended")
     for duty in duties:
         duty.result()
+
+
+def _audits(settings: Settings) -> str:
+    if settings.audit_interval_seconds:
+        return f"an audit of the limits every {settings.audit_interval_seconds:g} s"
+    return "no audit of the limits"
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from app.audit.run import pages
 from app.audit.service import look_at_limits
 from app.audit.trail import FAILURES, Cause
 from app.db import Database
-from app.errors import Unavailable
+from app.duties import Duty
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -34,16 +34,16 @@ def watch_until(stop: threading.Event, db: Database, settings: Settings) -> None
 
     A database that is gone costs a count, and the next one comes sooner.
     """
+    duty = Duty(log, "The limits are audited", "The limits could not be audited")
     while settings.audit_interval_seconds and not stop.is_set():
         pause_seconds = settings.audit_interval_seconds
-        try:
+        found = None
+        with duty.one_pass():
             found = count_above_limit(stop, db, settings)
-        except Unavailable as unavailable:
-            log.warning("The limits could not be audited: %s", unavailable)
+        if duty.is_failing:
             pause_seconds = min(pause_seconds, SECONDS_AFTER_A_FAILURE)
-        else:
-            if found is not None:
-                _report(found)
+        elif found is not None:
+            _report(found)
         stop.wait(pause_seconds)
 
 

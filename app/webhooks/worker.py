@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from app import metrics, tracing
 from app.db import Database
+from app.duties import Duty, reason_of
 from app.errors import Unavailable
 from app.settings import Settings
 from app.webhooks import claim, outbox_queries
@@ -35,6 +36,7 @@ RESCUE_SECONDS = 1.0
 QUICK_SECONDS = 0.5
 MOST_UNDER_WAY = 8
 OLDEST_TOLD_SECONDS = 5.0
+SURVIVED = (Unavailable, DBAPIError)
 # What an attempt came to, as the metrics call it, by the state that its delivery is in then.
 OUTCOMES = {"delivered": "succeeded", "retrying": "failed", "discarded": "given_up"}
 
@@ -72,6 +74,7 @@ class Courier:
         self._to_give_back: list[Delivery] = []
         self._news = threading.Event()
         self._rescue_at = 0.0
+        self._duty = Duty(log, "Deliveries go on", "Deliveries are left for later", SURVIVED)
 
     def wake(self) -> None:
         """There may be something to claim. Safe to call from any thread."""
@@ -84,7 +87,9 @@ class Courier:
         """
         while not stop.is_set():
             passed = self._pass_if_possible()
-            if not passed.claimed:
+            if self._duty.is_failing:  # what receivers have answered meanwhile is no reason to hurry
+                stop.wait(self._duty.pause_seconds(POLL_SECONDS))
+            elif not passed.claimed:
                 self._news.wait(POLL_SECONDS)
             stop.wait(LINGER_SECONDS)
             self._news.clear()
@@ -103,11 +108,9 @@ class Courier:
         return Pass(self._claim(), rescued, refused, settled)
 
     def _pass_if_possible(self) -> Pass:
-        try:
+        passed = Pass()
+        with self._duty.one_pass():
             passed = self.run_once()
-        except (Unavailable, DBAPIError) as error:
-            log.warning("This pass is left out: %s", error)
-            return Pass()
         if passed.rescued or passed.refused:
             log.warning("Rescued %d deliveries; %d were rescued from us", passed.rescued, passed.refused)
         return passed
@@ -173,8 +176,8 @@ class Courier:
         wait(begun, timeout=ATTEMPT_SECONDS + 1)
         try:
             self._settle()
-        except (Unavailable, DBAPIError) as error:
-            log.warning("%d deliveries are left to their leases: %s", len(self._to_settle), error)
+        except SURVIVED as error:
+            log.warning("%d deliveries are left to their leases: %s", len(self._to_settle), reason_of(error))
         self._threads.shutdown(wait=False)
         self._connections.close()
 
@@ -204,18 +207,17 @@ def fan_out_until(stop: threading.Event, db: Database, courier: Courier) -> None
     Tells every 5 seconds for how long the oldest event has waited.
     """
     tell_at = 0.0
+    duty = Duty(log, "The outbox is worked off", "The outbox is left for later", SURVIVED)
     while not stop.is_set():
         fanned_out = 0
-        try:
+        with duty.one_pass():
             if time.monotonic() >= tell_at:
                 waited_seconds = db.transact(outbox_queries.oldest_undelivered_seconds, read_only=True)
                 metrics.OUTBOX_OLDEST_SECONDS.set(waited_seconds)
                 tell_at = time.monotonic() + OLDEST_TOLD_SECONDS
             if db.transact(outbox_queries.ids_in_outbox, 1, read_only=True):
                 fanned_out = db.transact(fan_out)
-        except (Unavailable, DBAPIError) as error:
-            log.warning("The outbox is left for later: %s", error)
         if fanned_out:
             courier.wake()
         else:
-            stop.wait(POLL_SECONDS)
+            stop.wait(duty.pause_seconds(POLL_SECONDS))
