@@ -165,7 +165,7 @@ class UnsupportedMediaType(AppError):
     status, code, title = 415, "unsupported_media_type", "Unsupported media type"
 
     def __init__(self) -> None:
-        super().__init__("Send the body as «Content-Type: application/json».")
+        super().__init__("Send the body as «Content-Type: application/json», in UTF-8.")
         self.headers = {"Accept": "application/json"}  # RFC 9110, section 12.5.1
 
 

@@ -68,6 +68,7 @@ SettingsOfApp = Annotated[Settings, Depends(_settings)]
 OriginOfCall = Annotated[Origin, Depends(_origin)]
 CallerOfCall = Annotated[Principal, Depends(_caller)]
 KnownKeysOfApp = Annotated[KnownKeys, Depends(_known_keys)]
+IDEMPOTENCY_KEY = "idempotency-key"
 PageSize = Annotated[int, Query(ge=1, le=100, description="Entries of a page.")]
 Cursor = Annotated[
     str | None,
@@ -138,9 +139,9 @@ def _refuse_constant(name: str) -> NoReturn:
 class GuardedRoute(APIRoute):
     """A route that looks at its caller first (401, 403), then at what FastAPI would pass over in silence.
 
-    That is a parameter which is none of the call's or is there twice (422), a body where the call has none
-    (422), and one that does not say that it is JSON (415). Not a dependency: FastAPI reads and parses the
-    body before it asks any.
+    That is a parameter which is none of the call's or is there twice (422), an Idempotency-Key where no
+    answer is kept (422), a body where the call has none (422), and one that does not say that it is JSON
+    (415). Not a dependency: FastAPI reads and parses the body before it asks any.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -172,8 +173,12 @@ def _aliases(dependant: Dependant, kind: Literal["query_params", "header_params"
 def _refuse_strays(request: Request, query: frozenset[str], headers: frozenset[str]) -> None:
     """A typo would leave a default in force unseen, and of two values one would be lost."""
     asked = (name for name, _ in request.query_params.multi_items())
-    sent = (name for name in request.headers if name in headers)
-    strays = [*_strays("query", asked, query), *_strays("header", sent, headers)]
+    read = headers | {"content-type"}
+    sent = (name for name in request.headers if name in read)
+    strays = [*_strays("query", asked, query), *_strays("header", sent, read)]
+    # Whoever sends it relies on one effect. The other methods have that by themselves.
+    if request.method == "POST" and IDEMPOTENCY_KEY in request.headers and IDEMPOTENCY_KEY not in headers:
+        strays.append(_stray("header", IDEMPOTENCY_KEY, "is no header of this call"))
     if strays:
         raise InvalidRequest(strays)
 
@@ -193,9 +198,13 @@ def _stray(location: Literal["query", "header"], name: str, detail: str) -> Fiel
 
 
 def _require_json(request: Request) -> None:
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type != "application/json" and not re.fullmatch(r"application/[\w.-]+\+json", media_type):
+    media_type, *parameters = request.headers.get("content-type", "").lower().split(";")
+    if not re.fullmatch(r"application/(?:json|[\w.-]+\+json)", media_type.strip()):
         raise UnsupportedMediaType
+    # JSON has no such parameter and is UTF-8 always, but whoever names another one sends other bytes.
+    for name, _, value in (one.partition("=") for one in parameters):
+        if name.strip() == "charset" and value.strip().strip('"') not in {"utf-8", "utf8"}:
+            raise UnsupportedMediaType
 
 
 async def _refuse_body(request: Request) -> None:

@@ -21,6 +21,9 @@ Everything under `/v1` needs `Authorization: Bearer <key>`: an API key with the 
 key that is revoked counts nowhere after 10 seconds. Where the service takes user tokens, one of them does for
 the calls that say so, on its own user, who may be written `me`; any other user is 404 to it.
 
+Where a POST has the parameter `Idempotency-Key`, the same call with the same key has one effect. Every other
+POST refuses that header by a 422.
+
 Errors are `application/problem+json` (RFC 9457); their `code` is stable. After a 503 it is safe to repeat the
 call.
 """.strip()

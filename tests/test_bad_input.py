@@ -163,6 +163,10 @@ def test_what_is_no_json_is_400_and_told_where(service: Service, body: bytes, sa
         b"Content-Type: +json",
         b"Content-Type: ",
         b"Content-Type: \xff\xfe",
+        b"Content-Type: application/json; charset=iso-8859-1",
+        b'Content-Type: application/json;x=y; CharSet = "UTF-16"',
+        b"Content-Type: application/json; charset=",
+        b"Content-Type: application/json; charset=utf-8; charset=latin1",
         b"X-None: none",
     ],
 )
@@ -170,6 +174,23 @@ def test_a_body_that_does_not_say_that_it_is_json_is_415(service: Service, heade
     answer = post(service, b"{}", header)
     assert_problem(answer, 415, "unsupported_media_type")
     assert answer.headers["accept"] == "application/json"
+
+
+def test_a_second_media_type_is_not_passed_over(service: Service) -> None:
+    for first, second in ((JSON, b"Content-Type: text/plain"), (b"content-type: text/plain", JSON)):
+        answer = raw.send(service, raw.request("POST", PATH, first, second, body=b"{}"))
+        (mistake,) = assert_problem(answer, 422, "invalid_request")["errors"]
+        assert mistake == {
+            "detail": "is there more than once",
+            "location": "header",
+            "pointer": "#/content-type",
+        }
+
+
+@pytest.mark.parametrize("charset", [b"utf-8", b"UTF-8", b'"utf-8"', b"utf8", b"utf-8; x=y"])
+def test_a_body_may_say_that_it_is_utf_8(service: Service, charset: bytes) -> None:
+    answer = post(service, b"{", JSON + b"; charset=" + charset)
+    assert_problem(answer, 400, "malformed_json")
 
 
 def test_no_body_is_told_to_be_missing(service: Service) -> None:

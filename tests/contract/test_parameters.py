@@ -223,10 +223,37 @@ def test_an_idempotency_key_that_is_none_is_422_on_every_post(service: Service, 
         ]
 
 
-@pytest.mark.parametrize("header", [b"Idempotency-Key: one", b'If-Match: "1"'])
+@pytest.mark.parametrize("header", [b"Idempotency-Key: one", b'If-Match: "1"', JSON])
 def test_a_header_that_is_there_twice_is_refused(service: Service, header: bytes) -> None:
-    method, path = ("POST", "/allow") if header.startswith(b"Idem") else ("DELETE", "")
+    method, path = ("DELETE", "") if header.startswith(b"If-") else ("POST", "/allow")
     request = raw.request(method, f"{PATH}/devices/a{path}", header, header)
     problem = assert_problem(raw.send(service, request), 422, "invalid_request")
     (mistake,) = problem["errors"]
     assert (mistake["location"], mistake["detail"]) == ("header", "is there more than once")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/api-keys", {"name": "twice", "scopes": ["devices:read"]}),
+        *((path, body) for method, path, body in EVERY_CALL if method == "POST" and "/users/" not in path),
+    ],
+)
+def test_a_post_that_keeps_no_answers_refuses_an_idempotency_key(
+    api: httpx.Client, path: str, body: Any
+) -> None:
+    problem = problem_of(
+        api.post(path, json=body, headers={"Idempotency-Key": "one"}), 422, "invalid_request"
+    )
+    assert problem["errors"] == [
+        {"detail": "is no header of this call", "location": "header", "pointer": "#/idempotency-key"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/api-keys", "/v1/webhook-endpoints", f"{PATH}/devices", f"{PATH}/quota"]
+)
+def test_what_may_be_repeated_anyhow_takes_no_notice_of_an_idempotency_key(
+    api: httpx.Client, path: str
+) -> None:
+    assert api.get(path, headers={"Idempotency-Key": "one"}).status_code == 200
