@@ -15,10 +15,10 @@ MOST_RETRY_AFTER_SECONDS = 86_400
 def seconds_to_next_attempt(attempts: int, retry_after_seconds: float | None = None) -> float | None:
     """How long to wait after the last of `attempts` failed, in seconds; None if there is no further one.
 
-    A receiver's Retry-After makes the wait longer, up to 24 h, never shorter.
+    A receiver's Retry-After makes the wait longer, up to 24 h with its jitter, never shorter.
     """
     if attempts >= MOST_ATTEMPTS:
         return None
-    asked_seconds = min(retry_after_seconds or 0, MOST_RETRY_AFTER_SECONDS)
-    at_least_seconds = max(DELAYS_SECONDS[attempts], asked_seconds)
-    return at_least_seconds * random.uniform(1, 1 + MOST_JITTER)  # noqa: S311 - spreads load, guards no secret
+    jitter = random.uniform(1, 1 + MOST_JITTER)  # noqa: S311 - spreads load, guards no secret
+    asked_seconds = min((retry_after_seconds or 0) * jitter, MOST_RETRY_AFTER_SECONDS)
+    return max(DELAYS_SECONDS[attempts] * jitter, asked_seconds)

@@ -25,4 +25,11 @@ def test_a_receiver_may_ask_for_a_longer_wait_within_bounds_and_for_no_shorter_o
     assert 60 <= (seconds_to_next_attempt(1, 60) or 0) <= 72
     assert 300 <= (seconds_to_next_attempt(2, 60) or 0) <= 360
     assert 5 <= (seconds_to_next_attempt(1, 0) or 0) <= 6
-    assert (seconds_to_next_attempt(1, 10**9) or 0) <= 1.2 * MOST_RETRY_AFTER_SECONDS
+    for asked in (22 * HOUR, MOST_RETRY_AFTER_SECONDS, 10**9):
+        drawn = [seconds_to_next_attempt(1, asked) or 0 for _ in range(500)]
+        assert min(asked, 24 * HOUR) <= min(drawn) <= max(drawn) <= 24 * HOUR
+
+
+def test_a_receiver_that_asks_for_a_day_makes_the_last_wait_no_shorter_than_the_schedule_says() -> None:
+    drawn = [seconds_to_next_attempt(9, 10**9) or 0 for _ in range(500)]
+    assert 24 * HOUR <= min(drawn) < max(drawn) <= 1.2 * 24 * HOUR
