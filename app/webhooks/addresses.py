@@ -18,6 +18,9 @@ _NAME = re.compile(
 # What resolvers take for a number: the last label of a decimal, octal or hexadecimal spelling of an address.
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 
+# Set apart for one machine or one network (RFC 6761, RFC 6762, RFC 8375, ICANN's .internal).
+_LOCAL_DOMAINS = (".localhost", ".localdomain", ".local", ".internal", ".home.arpa")
+
 # Beside what `is_global` knows, of which Python 3.11 and 3.13 know different parts.
 _NEVER_IN_IPV4 = [
     ipaddress.IPv4Network(network)
@@ -83,6 +86,8 @@ def parse_url(url: str, *, allow_http: bool = False, allow_private: bool = False
     """
     if len(url) > MOST_URL_CHARACTERS:
         raise ValueError(f"must have at most {MOST_URL_CHARACTERS} characters, not {len(url)}")
+    if re.search(r"\s", url):
+        raise ValueError("must have no white space, nor any before or after it")
     if not _CHARACTERS.fullmatch(url):
         raise ValueError(
             "must have no fragment and only characters of URLs; write ä.example as xn--4ca.example"
@@ -100,6 +105,8 @@ def parse_url(url: str, *, allow_http: bool = False, allow_private: bool = False
     if port == 0 or parts.netloc.endswith(":"):
         raise ValueError("must have a port of 1 to 65535, or none")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if re.search(r"%(?![0-9A-Fa-f]{2})", path):
+        raise ValueError("has a % without two hexadecimal digits behind it; write %25 for the sign itself")
     target = Target(
         parts.scheme, _host(host, is_literal="[" in parts.netloc), port or _DEFAULT_PORTS[parts.scheme], path
     )
@@ -132,6 +139,11 @@ def _require_public(target: Target) -> None:
         raise ValueError("must lead to a public address")
     if target.address is None and "." not in target.host:
         raise ValueError("must lead to a public address: a name without a dot is one of a local network")
+    if target.host.endswith(_LOCAL_DOMAINS):
+        raise ValueError(
+            "must lead to a public address: names that end in .localhost, .local, .internal, .localdomain or "
+            ".home.arpa are of a local network"
+        )
 
 
 def is_public(address: IpAddress) -> bool:

@@ -79,7 +79,18 @@ REFUSED = [
     *((f"https://{user}@example.com/", "user name") for user in ("a", "a:b", "", ":", "example.org")),
     *(
         (f"https://example.com{rest}", "characters of URLs")
-        for rest in ("/#a", "#", "/a b", "/\n", "\\a", "/ä", "/\x00", "/<", '/"')
+        for rest in ("/#a", "#", "\\a", "/ä", "/\x00", "/<", '/"')
+    ),
+    *(
+        (url, "white space")
+        for url in (
+            *(" https://example.com/", "https://example.com/ ", "https://example.com/a b", " "),
+            *("https://example.com/\n", "https://exa\tmple.com/", "https://example.com/\u00a0"),
+        )
+    ),
+    *(
+        (f"https://example.com{rest}", "two hexadecimal digits")
+        for rest in ("/%zz", "/%", "/%2", "/a%2g", "?a=%", "/%25%%20")
     ),
     *(
         (f"https://example.com:{port}/", "port")
@@ -131,6 +142,11 @@ REFUSED = [
             "localhost",
             "LOCALHOST",
             "metadata",
+            "a.localhost",
+            "localhost.localdomain",
+            "metadata.google.internal",
+            "Printer.LOCAL",
+            "router.home.arpa",
             "127.0.0.1",
             "10.0.0.1",
             "169.254.169.254",
@@ -152,7 +168,10 @@ def test_a_url_that_two_readers_may_take_for_two_places_is_refused(url: str, say
 def test_plain_http_and_private_addresses_are_each_allowed_by_a_setting_of_their_own() -> None:
     private, plain = "https://127.0.0.1:8443/", "http://example.com/"
     assert parse_url(private, allow_private=True).url == private
-    assert parse_url("https://localhost/", allow_private=True).host == "localhost"
+    for name in ("localhost", "a.localhost", "metadata.google.internal", "printer.local"):
+        assert parse_url(f"https://{name}/", allow_private=True).host == name
+    for name in ("localhost.example.com", "internal.example.com", "notlocal.com", "mylocalhost.com"):
+        assert parse_url(f"https://{name}/").host == name
     assert parse_url(plain, allow_http=True).port == 80
     for url in (private, "http://127.0.0.1/"):
         with pytest.raises(ValueError, match="public"):
