@@ -123,7 +123,7 @@ def test_operations_have_the_ids_that_clients_are_generated_with(document: Docum
         ("getWebhookEndpoint", {"200", "404"}),
         ("updateWebhookEndpoint", {"200", "404", "412"} | OF_A_BODY),
         ("deleteWebhookEndpoint", {"204", "404", "412"}),
-        ("rotateWebhookSecret", {"200", "404"}),
+        ("rotateWebhookSecret", {"200", "404", "412"}),
         ("testWebhookEndpoint", {"202", "404", "409"}),
         ("listWebhookDeliveries", {"200"}),
         ("getWebhookDelivery", {"200", "404"}),

@@ -106,10 +106,10 @@ async def list_devices(
 ) -> DeviceList:
     """Oldest first. A user that was never seen has an empty list."""
     with refuse("query", "cursor"):
-        after = None if cursor is None else cursors.decode(cursor)
+        after = None if cursor is None else cursors.decode("devices", cursor)
     found, quota = await db.submit(service.list_devices, settings, user_id, after, limit + 1, read_only=True)
     items, more = found[:limit], found[limit:]
-    last = cursors.encode(items[-1].registered_at, items[-1].device_id) if more else None
+    last = cursors.encode("devices", items[-1].registered_at, items[-1].device_id) if more else None
     return DeviceList(items=items, next_cursor=last, quota=quota)
 
 

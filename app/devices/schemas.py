@@ -199,7 +199,7 @@ EXAMPLE: dict[str, Any] = {
     "revision": 1,
 }
 
-EXAMPLE_CURSOR = "MjAyNi0xMS0zMFQwOTozMDowMC4xMjM0NTZ8M2Y2YzFhNTAtcGhvbmU"
+EXAMPLE_CURSOR = "ZGV2aWNlc3wyMDI2LTExLTMwVDA5OjMwOjAwLjEyMzQ1NnwzZjZjMWE1MC1waG9uZQ"
 
 
 class Device(DeviceFields):

@@ -15,8 +15,8 @@ async def list_events(
 ) -> EventList:
     """Newest first. Heartbeats and repeated registrations are no events."""
     with refuse("query", "cursor"):
-        before = None if cursor is None else cursors.decode_number(cursor)
+        before = None if cursor is None else cursors.decode_number("events", cursor)
     found = await db.submit(service.list_events, user_id, before, limit + 1, read_only=True)
     items, more = found[:limit], found[limit:]
-    last = cursors.encode(items[-1].occurred_at, str(items[-1].id)) if more else None
+    last = cursors.encode("events", items[-1].occurred_at, str(items[-1].id)) if more else None
     return EventList(items=list(items), next_cursor=last)

@@ -16,7 +16,7 @@ EXAMPLE: dict[str, Any] = {
     "occurred_at": "2026-11-30T09:31:00.123456Z",
     "data": {},
 }
-EXAMPLE_CURSOR = "MjAyNi0xMS0zMFQwOTozMTowMC4xMjM0NTZ8MTA0Mg"
+EXAMPLE_CURSOR = "ZXZlbnRzfDIwMjYtMTEtMzBUMDk6MzE6MDAuMTIzNDU2fDEwNDI"
 
 
 class Event(BaseModel):

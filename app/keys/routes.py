@@ -43,10 +43,10 @@ async def create_api_key(
 async def list_api_keys(db: DatabaseOfApp, limit: PageSize = 50, cursor: Cursor = None) -> ApiKeyList:
     """Newest first. Keys that were revoked or have expired stay in the list."""
     with refuse("query", "cursor"):
-        before = None if cursor is None else cursors.decode(cursor)
+        before = None if cursor is None else cursors.decode("api-keys", cursor)
     found = await db.submit(service.list_keys, before, limit + 1, read_only=True)
     items, more = found[:limit], found[limit:]
-    last = cursors.encode(items[-1].created_at, items[-1].id) if more else None
+    last = cursors.encode("api-keys", items[-1].created_at, items[-1].id) if more else None
     return ApiKeyList(items=list(items), next_cursor=last)
 
 

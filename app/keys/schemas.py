@@ -21,7 +21,7 @@ EXAMPLE: dict[str, Any] = {
     "revoked_by": None,
 }
 EXAMPLE_TOKEN = "cupo_k3v9x0q7m2ad_" + "x" * 43
-EXAMPLE_CURSOR = "MjAyNi0xMS0zMFQwOTozMDowMC4xMjM0NTZ8azN2OXgwcTdtMmFk"
+EXAMPLE_CURSOR = "YXBpLWtleXN8MjAyNi0xMS0zMFQwOTozMDowMC4xMjM0NTZ8azN2OXgwcTdtMmFk"
 # A name of white space alone would be trimmed to none.
 NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
 MOST_SECONDS = 315_360_000  # ten years

@@ -15,7 +15,7 @@ from app.problems import (
 )
 from app.webhooks import queries, service
 from app.webhooks.schemas import (
-    SERIAL_PATTERN,
+    EndpointId,
     NewWebhookEndpoint,
     WebhookDelivery,
     WebhookEndpoint,
@@ -27,9 +27,7 @@ from app.webhooks.signing import new_key, spelled
 
 router = APIRouter(prefix="/v1/webhook-endpoints", tags=["webhooks"], **V1)
 
-EndpointIdInPath = Annotated[
-    str, Path(pattern=SERIAL_PATTERN, description="As it was given.", examples=["7"])
-]
+EndpointIdInPath = Annotated[EndpointId, Path(description="As it was given.")]
 LOCATION = {"Location": {"description": "The address of what was made.", "schema": {"type": "string"}}}
 DAY_SECONDS = 86_400
 
@@ -62,10 +60,10 @@ async def list_webhook_endpoints(
 ) -> WebhookEndpointList:
     """Oldest first."""
     with refuse("query", "cursor"):
-        after_id = 0 if cursor is None else cursors.decode_number(cursor)[1]
+        after_id = 0 if cursor is None else cursors.decode_number("webhook-endpoints", cursor)[1]
     found = await db.submit(queries.list_endpoints, after_id, limit + 1, read_only=True)
     items, more = found[:limit], found[limit:]
-    last = cursors.encode(items[-1].created_at, str(items[-1].id)) if more else None
+    last = cursors.encode("webhook-endpoints", items[-1].created_at, str(items[-1].id)) if more else None
     return WebhookEndpointList(items=items, next_cursor=last)
 
 
@@ -125,7 +123,7 @@ async def delete_webhook_endpoint(
     "/{endpoint_id}/rotate-secret",
     operation_id="rotateWebhookSecret",
     summary="Give an endpoint a new secret",
-    responses={200: {"headers": ETAG}, **answers(ENDPOINT_NOT_FOUND)},
+    responses={200: {"headers": ETAG}, **answers(ENDPOINT_NOT_FOUND, PRECONDITION_FAILED)},
 )
 async def rotate_webhook_secret(
     endpoint_id: EndpointIdInPath,
@@ -139,10 +137,15 @@ async def rotate_webhook_secret(
             description="How long the secret of before signs as well; 0: it is lost.",
         ),
     ] = DAY_SECONDS,
+    if_match: IfMatch = None,
 ) -> WebhookEndpointWithSecret:
-    """Until the grace is over each message has two signatures, so the receiver may change over any time."""
-    key = new_key()
-    endpoint = await db.submit(service.rotate_secret, int(endpoint_id), key, grace_seconds)
+    """Until the grace is over each message has two signatures, so the receiver may change over any time.
+
+    A second rotation ends the secret before the first. Send `If-Match`, so that a call repeated after its
+    answer was lost is refused (412) and the receiver's secret stays good.
+    """
+    precondition, key = parsed_if_match(if_match), new_key()
+    endpoint = await db.submit(service.rotate_secret, int(endpoint_id), key, grace_seconds, precondition)
     response.headers["ETag"] = endpoint.etag
     return _with_secret(endpoint, key)
 

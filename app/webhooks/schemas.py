@@ -1,5 +1,6 @@
 """Webhook endpoints and deliveries as callers send and see them."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
@@ -7,7 +8,24 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 from app.texts import DeliveryState, Description, EventType, Instant, SerialAsText, UserIdAsText
 from app.webhooks.addresses import MOST_URL_CHARACTERS
 
-SERIAL_PATTERN = r"^[1-9][0-9]{0,17}$"
+_SERIAL_PATTERN = r"^[1-9][0-9]{0,17}$"
+
+
+def _serial(what: str, example: str) -> tuple[Any, ...]:
+    """The id of `what` in a path or a query."""
+
+    def checked(text: str) -> str:
+        if not re.fullmatch(_SERIAL_PATTERN, text):
+            raise ValueError(f"must be the id of {what}: 1 to 18 digits 0-9, the first not 0")
+        return text
+
+    schema = {"type": "string", "pattern": _SERIAL_PATTERN, "examples": [example]}
+    return AfterValidator(checked), WithJsonSchema(schema)
+
+
+EndpointId = Annotated[str, *_serial("an endpoint", "7")]
+DeliveryId = Annotated[str, *_serial("a delivery", "4711")]
+EventId = Annotated[str, *_serial("an event", "1042")]
 
 
 def _unique(types: list[EventType]) -> list[EventType]:
@@ -61,7 +79,8 @@ EXAMPLE_DELIVERY: dict[str, Any] = {
     "last_error": "answered 503",
     "last_answer": "Down for maintenance",
 }
-EXAMPLE_CURSOR = "MjAyNi0xMS0zMFQwOTozMTowMC4yMjM0NTZ8NDcxMQ"
+_NEXT_ENDPOINTS = "d2ViaG9vay1lbmRwb2ludHN8MjAyNi0xMS0zMFQwOTozMDowMC4xMjM0NTZ8Nw"
+_NEXT_DELIVERIES = "d2ViaG9vay1kZWxpdmVyaWVzfDIwMjYtMTEtMzBUMDk6MzE6MDAuMjIzNDU2fDQ3MTE"
 
 
 class NewWebhookEndpoint(BaseModel):
@@ -145,7 +164,7 @@ class WebhookEndpointList(BaseModel):
     """A page of endpoints, oldest first."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"items": [EXAMPLE], "next_cursor": EXAMPLE_CURSOR}]}
+        json_schema_extra={"examples": [{"items": [EXAMPLE], "next_cursor": _NEXT_ENDPOINTS}]}
     )
 
     items: list[WebhookEndpoint]
@@ -186,7 +205,7 @@ class WebhookDeliveryList(BaseModel):
     """A page of deliveries, newest first."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"items": [EXAMPLE_DELIVERY], "next_cursor": EXAMPLE_CURSOR}]}
+        json_schema_extra={"examples": [{"items": [EXAMPLE_DELIVERY], "next_cursor": _NEXT_DELIVERIES}]}
     )
 
     items: list[WebhookDelivery]

@@ -97,14 +97,19 @@ def delete_endpoint(tx: Tx, endpoint_id: int, precondition: Precondition) -> boo
     return True
 
 
-def rotate_secret(tx: Tx, endpoint_id: int, key: bytes, grace_seconds: int) -> WebhookEndpoint:
+def rotate_secret(
+    tx: Tx, endpoint_id: int, key: bytes, grace_seconds: int, precondition: Precondition
+) -> WebhookEndpoint:
     """Have `key` be the secret; the one before it signs as well for `grace_seconds`. Safe to call again.
 
-    Raises EndpointNotFound (404).
+    Raises EndpointNotFound (404), PreconditionFailed (412).
     """
-    _locked(tx, endpoint_id)
-    if not queries.has_key(tx, endpoint_id, key):
-        queries.rotate_secret(tx, endpoint_id, key, grace_seconds)
+    before = _locked(tx, endpoint_id)
+    if queries.has_key(tx, endpoint_id, key):
+        return before  # this call's earlier run has done it
+    if not precondition.holds(before.revision):
+        raise PreconditionFailed(before.revision)
+    queries.rotate_secret(tx, endpoint_id, key, grace_seconds)
     return read_endpoint(tx, endpoint_id)
 
 
@@ -130,8 +135,11 @@ def read_delivery(tx: Tx, delivery_id: int) -> WebhookDelivery:
 def retry_delivery(tx: Tx, delivery_id: int) -> WebhookDelivery:
     """Have it tried at once: a retrying one, or from the start a discarded one.
 
-    Raises DeliveryNotFound (404), DeliveryInOtherState (409).
+    Raises DeliveryNotFound (404), EndpointNotFound (404), EndpointDisabled (409), DeliveryInOtherState (409).
     """
+    endpoint = _locked(tx, read_delivery(tx, delivery_id).endpoint_id)
+    if not endpoint.enabled:
+        raise EndpointDisabled(endpoint.id)
     return _changed(tx, delivery_id, done=changes.retry(tx, delivery_id))
 
 

@@ -238,8 +238,10 @@ def test_a_deleted_endpoint_is_gone_with_its_secrets(api: httpx.Client, auditor:
 @pytest.mark.parametrize("number", ["0", "01", "-1", "a", "1.0", "9" * 19, "%00"])
 @pytest.mark.parametrize("home", [HOME, DELIVERIES])
 def test_an_id_that_is_none_is_422(api: httpx.Client, home: str, number: str) -> None:
-    name = "endpoint_id" if home == HOME else "delivery_id"
-    assert mistakes(api.get(f"{home}/{number}")) == [("path", f"#/{name}")]
+    name, kind = ("endpoint_id", "an endpoint") if home == HOME else ("delivery_id", "a delivery")
+    (mistake,) = problem_of(api.get(f"{home}/{number}"), 422, "invalid_request")["errors"]
+    assert (mistake["location"], mistake["pointer"]) == ("path", f"#/{name}")
+    assert mistake["detail"] == f"must be the id of {kind}: 1 to 18 digits 0-9, the first not 0"
 
 
 def test_an_id_that_nothing_has_is_404(api: httpx.Client) -> None:
@@ -310,6 +312,19 @@ def test_a_second_rotation_loses_the_first_of_three_secrets(api: httpx.Client, a
     made = make(api)
     second, third = (api.post(at(made, "/rotate-secret")).json() for _ in range(2))
     assert secrets_in_database(auditor, made)[:2] == (key_of(third), key_of(second))
+
+
+def test_a_rotation_repeated_at_its_if_match_leaves_the_secret_that_the_receiver_has(
+    api: httpx.Client, auditor: Engine
+) -> None:
+    made = make(api)
+    rotated = api.post(at(made, "/rotate-secret"), headers={"If-Match": '"1"'})
+    assert (rotated.status_code, rotated.headers["etag"]) == (200, '"2"')
+    for stale in ('"1"', 'W/"2"', '"3"'):
+        again = api.post(at(made, "/rotate-secret?grace_seconds=0"), headers={"If-Match": stale})
+        problem_of(again, 412, "precondition_failed")
+    assert secrets_in_database(auditor, made)[:2] == (key_of(rotated.json()), key_of(made))
+    assert api.post(at(made, "/rotate-secret"), headers={"If-Match": "*"}).status_code == 200
 
 
 @pytest.mark.parametrize("grace", ["-1", "604801", "1.5", "a", ""])
@@ -434,6 +449,12 @@ def test_a_filter_that_is_none_is_refused(api: httpx.Client, name: str, value: s
     assert mistakes(api.get(DELIVERIES, params={name: value})) == [("query", f"#/{name}")]
 
 
+@pytest.mark.parametrize(("name", "kind"), [("endpoint_id", "an endpoint"), ("event_id", "an event")])
+def test_a_filter_of_no_id_is_told_what_an_id_is(api: httpx.Client, name: str, kind: str) -> None:
+    (mistake,) = problem_of(api.get(DELIVERIES, params={name: "x"}), 422, "invalid_request")["errors"]
+    assert mistake["detail"] == f"must be the id of {kind}: 1 to 18 digits 0-9, the first not 0"
+
+
 OUTCOMES = {
     "waiting": (409, 200),
     "pending": (409, 200),
@@ -463,6 +484,28 @@ def test_retry_and_discard_are_for_some_states_only(
             assert tried["state"] == ("retrying" if state == "retrying" else "pending")
             assert tried["attempts"] == (10 if state == "retrying" else 0)
             assert tried["next_attempt_at"] < "2100"
+
+
+@pytest.mark.parametrize("state", ["retrying", "discarded"])
+def test_nothing_is_tried_now_at_a_disabled_endpoint(api: httpx.Client, auditor: Engine, state: str) -> None:
+    endpoint = make(api)
+    number = put_delivery(auditor, endpoint, state)
+    api.patch(at(endpoint), json={"enabled": False})
+    before = api.get(f"{DELIVERIES}/{number}").json()
+    problem_of(api.post(f"{DELIVERIES}/{number}/retry"), 409, "webhook_endpoint_disabled")
+    assert api.get(f"{DELIVERIES}/{number}").json() == before
+    given_up = api.post(f"{DELIVERIES}/{number}/discard")
+    assert given_up.status_code == (200 if state == "retrying" else 409)
+    api.patch(at(endpoint), json={"enabled": True})
+    assert api.post(f"{DELIVERIES}/{number}/retry").json()["state"] == "pending"
+
+
+def test_nothing_is_tried_now_at_an_endpoint_that_is_deleted(api: httpx.Client, auditor: Engine) -> None:
+    endpoint = make(api)
+    number = put_delivery(auditor, endpoint, "discarded")
+    api.delete(at(endpoint))
+    problem_of(api.post(f"{DELIVERIES}/{number}/retry"), 404, "webhook_endpoint_not_found")
+    assert states(auditor, number) == ["discarded"]
 
 
 def test_what_stands_behind_a_discarded_delivery_goes_on(api: httpx.Client, auditor: Engine) -> None:

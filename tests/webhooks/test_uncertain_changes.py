@@ -78,7 +78,7 @@ def test_an_endpoint_is_deleted(behind: Behind, engine: Engine) -> None:
 
 def test_a_secret_is_rotated_once_so_that_the_old_one_stays_good(behind: Behind, engine: Engine) -> None:
     endpoint = put_endpoint(engine)
-    assert behind.run(service.rotate_secret, endpoint, NEW, 60).revision == 2
+    assert behind.run(service.rotate_secret, endpoint, NEW, 60, AT_REVISION_1).revision == 2
     assert read(engine, "SELECT secret, previous_secret FROM webhook_endpoints") == [(NEW, OLD)]
 
 
