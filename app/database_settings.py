@@ -28,7 +28,24 @@ def _supported(value: SecretStr) -> SecretStr:
         )
     if url.drivername == "sqlite" and (url.database in _NO_FILE or url.host or url.query):
         raise ValueError("must name a file that all connections share, such as sqlite:///var/cupo.db")
+    if not all(_is_known(name, given) for name, given in url.query.items()):
+        # Not shown: of a password with a question mark in it, this would be the rest.
+        raise ValueError(
+            "has a parameter other than charset=utf8mb4, unix_socket=/path and ssl_disabled=true"
+        )
     return value
+
+
+def _is_known(name: str, given: str | tuple[str, ...]) -> bool:
+    """Whether a connection is made as this parameter says. Of most the driver knows nothing, and fails."""
+    match name:
+        case "charset":
+            return given == "utf8mb4"
+        case "ssl_disabled":
+            return given in {"1", "true"}  # any other text would be as good as true
+        case "unix_socket":
+            return isinstance(given, str) and given.startswith("/")
+    return False
 
 
 def _same_database(value: SecretStr, others: ValidationInfo) -> SecretStr:

@@ -121,6 +121,14 @@ IMPOSSIBLE = [
     ("CUPO_DATABASE_URL", f"mysql://u:{SECRET}@h/d", "mysql+pymysql"),
     ("CUPO_DATABASE_URL", f"mysql+pymysql://u:{SECRET}@h:port/d", "is not a database URL"),
     ("CUPO_DATABASE_URL", f"mysql+pymysql://u:{SECRET}@h", "names no database"),
+    ("CUPO_DATABASE_URL", f"mysql+pymysql://u:{SECRET}@h:3306/d?foo=bar", "a parameter other than"),
+    ("CUPO_DATABASE_URL", f"mysql+pymysql://u:p@h/d?{SECRET}=1", "a parameter other than"),
+    ("CUPO_DATABASE_URL", "mysql+pymysql://u:p@h/d?charset=latin1", "charset=utf8mb4"),
+    ("CUPO_DATABASE_URL", "mysql+pymysql://u:p@h/d?charset=utf8mb4&charset=utf8mb4", "charset=utf8mb4"),
+    ("CUPO_DATABASE_URL", "mysql+pymysql://u:p@h/d?ssl_disabled=false", "ssl_disabled=true"),
+    ("CUPO_DATABASE_URL", "mysql+pymysql://u:p@h/d?unix_socket=mysqld.sock", "unix_socket=/path"),
+    ("CUPO_DATABASE_URL", "mysql+pymysql://u:p@h/d?connect_timeout=1", "a parameter other than"),
+    ("CUPO_MIGRATION_DATABASE_URL", "mysql+pymysql://u:p@h/d?foo=bar", "a parameter other than"),
     ("CUPO_DATABASE_URL", SECRET, "is not a database URL"),
     ("CUPO_DATABASE_URL", "sqlite://", "must name a file"),
     ("CUPO_DATABASE_URL", "sqlite:///:memory:", "must name a file"),
@@ -140,6 +148,14 @@ def test_what_cannot_be_meant_is_refused_in_one_line_that_names_it(
     assert "\n" not in line
     assert says in line
     assert SECRET not in line
+
+
+@pytest.mark.parametrize(
+    "parameters", ["charset=utf8mb4", "unix_socket=/run/mysqld.sock", "ssl_disabled=true&charset=utf8mb4"]
+)
+def test_the_database_s_url_may_have_what_a_connection_is_made_by(parameters: str) -> None:
+    url = f"mysql+pymysql://u:p@h/d?{parameters}"
+    assert load_settings(database_url=url, migration_database_url=url).url.query
 
 
 def test_each_mistake_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
