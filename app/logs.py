@@ -3,6 +3,8 @@
 The modules log by the standard library, as uvicorn and Python's warnings do, and structlog renders them all.
 """
 
+import datetime
+import json
 import logging
 import logging.handlers
 import os
@@ -51,6 +53,7 @@ class WaitingLines(logging.handlers.QueueHandler):
     def __init__(self, *, as_json: bool) -> None:
         self._waiting: queue.SimpleQueue[logging.LogRecord | None] = queue.SimpleQueue()
         super().__init__(self._waiting)
+        _leave_out_what_no_line_tells()
         logging.raiseExceptions = False  # it would have the logging thread write to standard error itself
         logging.captureWarnings(capture=True)
         self._output = _Descriptor(STANDARD_ERROR)
@@ -92,6 +95,16 @@ class WaitingLines(logging.handlers.QueueHandler):
             self._output.send()
 
 
+def _leave_out_what_no_line_tells() -> None:
+    """Where in the code it was logged, in which thread and task: to find that out takes as long as the rest.
+
+    Python's own switches ("Optimization" in the documentation of `logging`).
+    """
+    logging._srcfile = None  # noqa: SLF001 - the documented name
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+    logging.logAsyncioTasks = False  # type: ignore[attr-defined] # new in Python 3.12
+
+
 class _Descriptor:
     """A stream with no lock and no buffer, which a thread that never returns could keep from the others."""
 
@@ -131,18 +144,28 @@ def _formatter(as_json: bool) -> logging.Formatter:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.stdlib.ExtraAdder(),
-        _without_nothing,
-        structlog.processors.TimeStamper("iso", utc=True),
+        _with_time_without_nothing,
     ]
     last: list[Any] = [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     if as_json:
-        last = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
+        last = [structlog.processors.format_exc_info, _as_json]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
     )
 
 
-def _without_nothing(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what is not known, and uvicorn's second copy of its text in colours."""
-    return {name: value for name, value in event.items() if value is not None and name != "color_message"}
+def _with_time_without_nothing(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Leave out what is not known, and uvicorn's second copy of its text in colours; say when it was."""
+    told = {name: value for name, value in event.items() if value is not None and name != "color_message"}
+    at = datetime.datetime.fromtimestamp(event["_record"].created, datetime.UTC)
+    told["timestamp"] = f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"
+    return told
+
+
+# Made once: structlog's own renderer makes an encoder for each line.
+_encode = json.JSONEncoder(ensure_ascii=False, default=repr).encode
+
+
+def _as_json(_logger: Any, _method: str, event: dict[str, Any]) -> str:
+    return _encode(event)

@@ -34,3 +34,9 @@ def started(command: Sequence[str | Path], **how: Any) -> Iterator[subprocess.Po
             for pipe in (process.stdin, process.stdout, process.stderr):
                 if pipe is not None:
                     pipe.close()
+
+
+def processor_seconds(pid: int) -> float:
+    """Of the process, in user mode and in the kernel (proc(5), /proc/pid/stat)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -1,7 +1,6 @@
 """How much one worker process sends, and what a claim costs however much waits."""
 
 import logging
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from app.db import Database, Tx
 from app.migrations import migrate
 from app.settings import Settings, load_settings
 from app.webhooks.claim import claim
+from tests.processes import processor_seconds
 from tests.servers import Server, fresh_database
 from tests.services import ROOT_KEY
 from tests.webhooks.recording import Recorder, running_worker
@@ -25,12 +25,6 @@ pytestmark = [pytest.mark.locking, pytest.mark.timeout(300)]
 LEAST_PER_SECOND = 300
 ENDPOINTS = 20
 log = logging.getLogger(__name__)
-
-
-def processor_seconds(pid: int) -> float:
-    """Of the process, in user mode and in the kernel (proc(5), /proc/pid/stat)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_one_worker_has_processor_time_for_300_deliveries_a_second(
