@@ -20,8 +20,6 @@ from tests.ports import free_port
 from tests.scraping import scrape
 from tests.services import POLL_SECONDS, ROOT_KEY, Service, running_service
 
-pytestmark = pytest.mark.locking
-
 NewUser = Callable[[], int]
 PATIENCE_SECONDS = 30
 

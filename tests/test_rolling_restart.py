@@ -18,8 +18,6 @@ from tests.programs import HAPROXY, program
 from tests.scraping import scrape
 from tests.services import POLL_SECONDS, ROOT_KEY, Service, running_service
 
-pytestmark = pytest.mark.locking
-
 NewUser = Callable[[], int]
 CONFIGURATION = Path(__file__).parent.parent / "docs" / "haproxy.cfg"
 CALLERS = 24

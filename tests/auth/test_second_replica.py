@@ -14,7 +14,7 @@ from tests.services import Service, running_service
 PROMISED_SECONDS = 10
 PAUSE_SECONDS = 0.05
 
-pytestmark = [pytest.mark.locking, pytest.mark.slow]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture

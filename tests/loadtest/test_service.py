@@ -31,7 +31,6 @@ def test_race_against_four_workers_is_exact(
     assert "2 × register 201; 298 × register 409" in told.out  # noqa: RUF001 - times
 
 
-@pytest.mark.locking
 def test_the_metrics_of_four_workers_are_what_the_load_test_has_counted_itself(
     command: Command, database_url: str, four_workers: Service
 ) -> None:
@@ -98,7 +97,6 @@ def test_mixed_calls_that_overlap_are_not_accused(
     assert told.status == 0, told
 
 
-@pytest.mark.locking
 def test_steady_run_keeps_its_schedule(command: Command, database_url: str, service: Service) -> None:
     words = ("steady", "--rate", "40/s", "--ramp", "1s", "--duration", "5s", "--users", "30")
     told = command(*words, url=service.url, database_url=database_url)
