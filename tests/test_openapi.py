@@ -345,6 +345,18 @@ def test_real_answers_are_what_the_document_says(
         assert_as_described(document, answer)
 
 
+def test_the_document_says_which_calls_have_a_precondition_or_an_idempotency_key(document: Document) -> None:
+    taking: dict[str, set[str]] = {"if-match": set(), "idempotency-key": set()}
+    for _, _, operation in operations(document):
+        for parameter in operation.get("parameters", []):
+            if parameter["in"] == "header":
+                taking[parameter["name"]].add(operation["operationId"])
+    assert taking["idempotency-key"] == {"registerDevice", "allowDevice", "heartbeat", "transferDevice"}
+    of_endpoints = {"updateWebhookEndpoint", "deleteWebhookEndpoint", "rotateWebhookSecret"}
+    assert taking["if-match"] == {"updateDevice", "revokeDevice", "setQuota", "resetQuota"} | of_endpoints
+    assert "Every other\nPOST refuses that header by a 422." in document["info"]["description"]
+
+
 def test_real_answers_about_webhooks_are_what_the_document_says(
     document: Document, api: httpx.Client
 ) -> None:
