@@ -20,7 +20,7 @@ from sqlalchemy.engine import Connection, Engine, ExceptionContext
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
-from app import dialects, duties, metrics, recording, tracing
+from app import dialects, duties, embedded, metrics, recording, tracing
 from app.errors import DatabaseUnavailable, Overloaded
 from app.failures import GONE, UNFIT, Failure, failure_of, number_of
 from app.settings import Settings
@@ -93,6 +93,8 @@ def make_engine(settings: Settings, *, pool_size: int, patience_seconds: int | N
         pool_reset_on_return=None,  # Database.transact has committed or rolled back by then
         hide_parameters=True,  # what callers sent is no part of an error's text, which goes to the log
     )
+    if settings.is_embedded:
+        event.listen(engine, "do_connect", embedded.close_to_others)
     dialects.prepare_sessions(engine, settings)
     event.listen(engine, "handle_error", _recognise_lost_session)
     event.listen(engine, "handle_error", _hide_values)

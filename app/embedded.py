@@ -1,25 +1,47 @@
-"""The embedded default: one machine, SQLite in a folder, a root key that lies beside it."""
+"""The embedded default: one machine, SQLite in a folder, a root key beside it; all for its owner."""
 
 import os
 import secrets
+import stat
 import tempfile
+import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from app.settings import BadSettings, Settings
 from app.token_settings import NO_ROOT_KEY, is_fit_for_a_key
 
 KEY_FILE = "root_key"
+OWNER_ONLY = 0o700
+_making = threading.Lock()
 
 
 def folder(settings: Settings) -> Path:
-    """The folder of the SQLite file, made if it is missing."""
+    """The folder of the SQLite file, made for its owner only if it is missing."""
     path = Path(settings.url.database or "").parent
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        path.mkdir(OWNER_ONLY, parents=True, exist_ok=True)
     except OSError as error:
         raise BadSettings(f"CUPO_DATABASE_URL: the folder {path} cannot be made: {error.strerror}") from None
     return path
+
+
+def close_to_others(_dialect: Any, _record: Any, arguments: Any, _named_arguments: Any) -> None:
+    """SQLAlchemy's do_connect: nobody but its owner reads the SQLite file, which has webhooks' secrets.
+
+    Made before SQLite does it, whose other files get this one's mode; what is there already is closed. Where
+    that is not to be had, as on a file system without modes, nothing comes of it.
+    """
+    path = str(arguments[0])
+    # No other thread may have it open while it is closed here: that would end SQLite's locks on it (POSIX).
+    with _making, suppress(OSError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(OSError):
+            mode = Path(path + suffix).stat().st_mode
+            if stat.S_ISREG(mode) and stat.S_IMODE(mode) & ~OWNER_ONLY:
+                Path(path + suffix).chmod(stat.S_IMODE(mode) & OWNER_ONLY)
 
 
 def has_root_key(settings: Settings) -> bool:

@@ -17,6 +17,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from app.db import make_engine
+from app.migrations import migrate
+from app.settings import load_settings
 from tests.callers import at_once, register, statuses
 from tests.ports import free_port
 from tests.processes import started
@@ -116,6 +119,42 @@ def test_everything_lies_in_var_and_the_key_is_for_its_owner_only(newcomer: Embe
         assert client.post("/v1/users/1/devices", json={"device_id": "a"}).status_code == 201
         assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert database.execute("SELECT device_id FROM devices WHERE user_id = 1").fetchall() == [("a",)]
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_database_is_for_its_owner_only(newcomer: Embedded) -> None:
+    folder = newcomer.folder / "var"
+    assert mode_of(folder) == 0o700
+    files = [folder / name for name in ("cupo.db", "cupo.db-wal", "cupo.db-shm")]
+    assert [mode_of(file) for file in files] == [0o600] * 3
+
+
+def test_a_database_that_others_could_read_is_closed_to_them(folder: Path) -> None:
+    place = folder / "var"
+    place.mkdir(0o755)
+    file = place / "cupo.db"
+    settings = load_settings(database_url=f"sqlite:///{file}", root_key=ROOT_KEY)
+    migrate(settings)
+    file.chmod(0o644)
+    engine = make_engine(settings, pool_size=1)
+    with engine.connect():
+        assert mode_of(file) == 0o600
+    engine.dispose()
+    assert mode_of(place) == 0o755, "a folder that was there is its owner's matter"
+
+
+def test_a_file_system_without_modes_is_no_obstacle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr("app.embedded.os.open", refuse)
+    monkeypatch.setattr(Path, "chmod", refuse)
+    settings = load_settings(database_url=f"sqlite:///{folder}/cupo.db", root_key=ROOT_KEY)
+    migrate(settings)
+    assert (folder / "cupo.db").exists()
 
 
 def test_the_largest_user_ids_are_kept_apart_on_sqlite(newcomer: Embedded) -> None:
