@@ -25,6 +25,7 @@ from app.migrations import MigrationFailed, migrate_embedded
 from app.openapi import describe
 from app.ops.explorer import ASSETS, assets
 from app.ops.explorer import router as explorer
+from app.ops.first_look import warn_unless_ready
 from app.ops.health import Probe
 from app.ops.health import router as health
 from app.ops.requests import RecordedRequests
@@ -83,6 +84,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     await to_thread.run_sync(app.state.database.open_connections)
     app.state.known_keys = KnownKeys(app.state.database)
     app.state.probe = Probe(settings)
+    await warn_unless_ready(app.state.probe)
     try:
         async with keys_kept_fresh(app.state.user_tokens), embedded_worker(settings):
             yield

@@ -1,5 +1,6 @@
 """Commands that are told to end before they have started, and a database that is not ready for them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -8,8 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.ports import free_port
+from app.ops.checks import Check
+from app.ops.first_look import why_not_ready
+from tests.ports import LOOPBACK, free_port
 from tests.processes import started
+from tests.servers import Server, fresh_database
+from tests.services import Service, running_service
 
 # Told in the middle of the imports, where nothing but Python itself can have a handler.
 TOLD_WHILE_IMPORTING = """
@@ -64,3 +69,35 @@ def test_ctrl_c_while_workers_start_is_quiet_too(folder: Path) -> None:
     assert process.returncode == 0
     assert "Traceback" not in said
     assert "replaced" not in said
+
+
+def warnings_of(service: Service) -> list[str]:
+    lines = [line for line in service.logged().splitlines() if line.startswith("{")]
+    return [entry["event"] for entry in map(json.loads, lines) if entry["level"] == "warning"]
+
+
+def test_without_a_database_it_starts_and_says_that_it_has_none(folder: Path) -> None:
+    nowhere = f"mysql+pymysql://u:p@{LOOPBACK}:{free_port()}/cupo"
+    with running_service(nowhere, folder) as service:
+        (said,) = warnings_of(service)
+        assert said.startswith("The database cannot be reached (error 2003")
+
+
+def test_before_the_schema_is_there_it_starts_and_says_how_to_make_it(server: Server, folder: Path) -> None:
+    with fresh_database(server, "cupo_test_unmigrated") as url, running_service(url, folder) as service:
+        (said,) = warnings_of(service)
+        assert said.endswith("(it is at: none): run `cupo migrate`")
+
+
+def test_a_database_that_is_ready_is_no_reason_to_warn(folder: Path) -> None:
+    with running_service(f"sqlite:///{folder}/cupo.db", folder) as service:
+        assert warnings_of(service) == []
+
+
+def test_any_other_fault_of_the_database_is_told_too() -> None:
+    good = Check("reachable", ok=True, found="yes", wanted="yes")
+    fault = Check("isolation", ok=False, found="SERIALIZABLE", wanted="READ-COMMITTED")
+    assert why_not_ready([good]) is None
+    assert why_not_ready([good, fault]) == (
+        "The database is not fit: isolation is SERIALIZABLE, not READ-COMMITTED; see `cupo doctor`"
+    )
