@@ -193,7 +193,9 @@ def import_devices(
     ] = OverLimit.SKIP,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check and count, and write nothing.")] = False,
 ) -> None:
-    """Register devices that users have already. Run again after a stop, it goes on; exit status 1: bad lines.
+    """Register devices that users have already. Run again after a stop, it goes on.
+
+    Exit status 1: bad lines; 2: no file to use; 3: the database was lost or too busy; 130: stopped by Ctrl-C.
 
     Columns: user_id, device_id, and any of name, platform, model, os_version, app_version, metadata (JSON),
     registered_at, last_seen_at (2026-11-30T09:30:00Z), lease_seconds. A device that is there stays as it is.

@@ -1,5 +1,7 @@
 """The work of `cupo import`, up to its exit status."""
 
+import logging
+import os
 import signal
 import sys
 import threading
@@ -18,9 +20,11 @@ from app.imports.run import Import, steps
 from app.imports.screen import Screen
 from app.settings import Settings
 
-ALL_IMPORTED, SOME_BAD, BAD_USE, INTERRUPTED = 0, 1, 2, 130
+ALL_IMPORTED, SOME_BAD, BAD_USE, NO_DATABASE, INTERRUPTED = 0, 1, 2, 3, 130
 # Nobody waits for a batch as for an answer over HTTP: better late than given up.
 PATIENCE_SECONDS = 60
+STOPPING_SECONDS = 5  # for the batch that Ctrl-C came in
+STDERR = 2
 GO_ON = "The same command goes on from here."
 
 
@@ -36,6 +40,8 @@ def import_file(path: Path, plan: Import) -> int:
 
 
 def _import(path: Path, plan: Import, file: TextIO) -> int:
+    # Runs again are none of the reader's business, and what gives up is told at the end.
+    logging.getLogger("app").addHandler(logging.NullHandler())
     db = Database(_patient(plan.settings))
     try:
         with Screen(path.name) as screen:
@@ -58,7 +64,9 @@ def _import_and_show(db: Database, plan: Import, file: TextIO, screen: Screen) -
     except KeyboardInterrupt:
         pass
     except Unavailable as unavailable:
-        return _complain(f"{unavailable.detail} {GO_ON}", SOME_BAD)
+        reason = getattr(unavailable.__cause__, "orig", None)
+        told = f" ({reason})" if reason else ""
+        return _complain(f"{unavailable.detail}{told} {GO_ON}", NO_DATABASE)
     return _complain("Stopped." if plan.dry_run else f"Stopped. {GO_ON}", INTERRUPTED)
 
 
@@ -73,15 +81,23 @@ def _complain(reason: str, status: int) -> int:
 
 @contextmanager
 def _first_interrupt_noted() -> Iterator[threading.Event]:
-    """The event is set by Ctrl-C, so that a batch is finished first; a second one interrupts at once."""
+    """The event is set by Ctrl-C, so that a batch is finished first, if that takes no more than a moment.
+
+    It takes long while the database is away or a lock is held. A second Ctrl-C interrupts at once.
+    """
     noted = threading.Event()
 
     def note(_number: int, _frame: FrameType | None) -> None:
         noted.set()
+        # Not by a stream: it may be the one that was interrupted.
+        os.write(STDERR, b"cupo: Stopping after this batch; Ctrl-C again stops at once.\n")
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, STOPPING_SECONDS)
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, note), signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         yield noted
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in zip((signal.SIGINT, signal.SIGALRM), before, strict=True):
+            signal.signal(number, handler)

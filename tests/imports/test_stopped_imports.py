@@ -2,16 +2,20 @@
 
 import re
 import signal
+import subprocess
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, func, select
 
-from app.imports import run
+from app.imports import command, run
 from app.tables import devices, events
-from tests.imports.files import a_file, counts, start_import
+from tests.imports.files import a_file, counts, cupo_import, start_import
 from tests.lifecycle.trail import devices_of
+from tests.ports import LOOPBACK, free_port
+from tests.proxy import proxied
 
 pytestmark = pytest.mark.locking
 
@@ -82,3 +86,53 @@ def test_ctrl_c_ends_after_a_batch_and_tells_exactly_what_was_done(
     assert 0 < done == told < 6000
     assert done % run.ROWS_AT_ONCE == 0
     assert finish(database_url, file) == {"imported": 6000 - done, "already there": done}
+
+
+def test_ctrl_c_does_not_wait_for_a_database_that_is_away(folder: Path) -> None:
+    file = a_file(folder, [1], devices_of_each=1)
+    with start_import(f"mysql+pymysql://u:p@{LOOPBACK}:{free_port()}/cupo", file) as process:
+        with pytest.raises(subprocess.TimeoutExpired):  # it goes on trying
+            process.wait(5)
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=PATIENCE_SECONDS)
+    assert time.monotonic() - began < command.STOPPING_SECONDS + 2
+    assert process.returncode == 130
+    assert [line.partition(";")[0] for line in told.splitlines()] == [
+        "cupo: Stopping after this batch",
+        f"cupo: Stopped. {command.GO_ON}",
+    ]
+
+
+def test_ctrl_c_does_not_wait_for_a_database_that_is_silent(
+    database_url: str, folder: Path, many_users: list[int], auditor: Engine
+) -> None:
+    file = a_file(folder, many_users, devices_of_each=3)
+    with proxied(database_url) as (proxy, url), start_import(url, file) as process:
+        assert process.stderr
+        for line in process.stderr:
+            if re.match(r"[\d,]+ of ", line):
+                break
+        proxy.freeze()
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=PATIENCE_SECONDS)
+        assert time.monotonic() - began < command.STOPPING_SECONDS + 2
+        assert process.returncode == 130
+        proxy.thaw()
+    again = finish(database_url, file)
+    assert again["imported"] + again["already there"] == 6000
+    assert count_rows(auditor, many_users) == (6000, 6000)
+
+
+def test_a_lost_database_ends_it_with_a_status_of_its_own_and_one_line(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "PATIENCE_SECONDS", 2)
+    file = a_file(folder, [1], devices_of_each=1)
+    done = cupo_import(f"mysql+pymysql://u:p@{LOOPBACK}:{free_port()}/cupo", file)
+    assert done.exit_code == 3
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("cupo: The database does not answer")
+    assert "2003" in line
+    assert line.endswith(command.GO_ON)
