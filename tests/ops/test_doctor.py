@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -17,12 +17,12 @@ from app.cli import cli
 from app.db import make_engine
 from app.main import create_app
 from app.migrations import migrate
-from app.ops.checks import Check, all_checks
+from app.ops.checks import Check, all_checks, all_hold
 from app.ops.health import Probe
 from app.settings import Settings, load_settings
 from tests.callers import one_by_one, register
 from tests.databases import migrated_database
-from tests.proxy import proxied
+from tests.proxy import Fate, proxied
 from tests.servers import Server
 from tests.services import ROOT_KEY, running_service
 
@@ -54,6 +54,37 @@ def not_ready(database_url: str) -> dict[str, str]:
     try:
         return {check.name: check.found for check in asyncio.run(probe.look()) if check.status == "fail"}
     finally:
+        probe.close()
+
+
+async def looks_around(probe: Probe, between: Callable[[], None]) -> list[Check]:
+    """What a second look finds of what `between` did after the first."""
+    assert all_hold(await probe.look())
+    between()
+    return await probe.look()
+
+
+def test_readyz_says_one_thing_of_a_database_that_has_just_stopped(database_url: str) -> None:
+    with proxied(database_url) as (proxy, url):
+        probe = Probe(load_settings(database_url=url, root_key=ROOT_KEY))
+
+        def stop() -> None:
+            proxy.fate = lambda _sql: Fate.CUT_BEFORE
+
+        (found,) = asyncio.run(looks_around(probe, stop))
+        probe.close()
+    assert (found.name, found.ok, found.found) == ("reachable", False, "error 2013")
+
+
+def test_readyz_does_not_take_an_old_connection_s_end_for_the_database_s(database_url: str) -> None:
+    with proxied(database_url) as (proxy, url):
+        probe = Probe(load_settings(database_url=url, root_key=ROOT_KEY))
+        fates = iter([Fate.CUT_BEFORE])
+
+        def cut_one() -> None:
+            proxy.fate = lambda _sql: next(fates, Fate.PASS)
+
+        assert all_hold(asyncio.run(looks_around(probe, cut_one)))
         probe.close()
 
 
