@@ -195,7 +195,9 @@ def test_no_command_shows_a_password_or_the_root_key(database_url: str, folder: 
     ) as process:
         assert process.stdout
         said = process.stdout.readline()
-        if command == "worker":  # it goes on
+        if command == "worker":  # it begins, is refused, and goes on
+            said += process.stdout.readline()
+            assert "Access denied" in said
             process.terminate()
         said += process.stdout.read()
     assert said
