@@ -13,8 +13,9 @@ from app import migrations
 from app.dialects import SessionRefused
 from app.embedded import has_root_key
 from app.errors import Contention
-from app.failures import failure_of, tls_refusal
+from app.failures import failure_of, number_of
 from app.ops.account import encryption, is_on_this_machine, needless_rights
+from app.ops.reasons import reason_of
 from app.quotas.queries import insert_lock_row
 from app.settings import Settings
 from app.tables import device_registration_locks as locks
@@ -24,6 +25,7 @@ OLDEST_MARIADB = (10, 6)
 OLDEST_MYSQL = (8, 0)
 # No user has this id, so the proof of the lock disturbs nobody.
 NOBODY = 0
+NO_SUCH_TABLE = 1146
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,25 +87,16 @@ def _run(engine: Engine, settings: Settings, checkers: tuple[Checker, ...]) -> l
     except SessionRefused as refused:
         return [Check("isolation", ok=False, found=str(refused), wanted="READ-COMMITTED")]
     except SQLAlchemyError as error:
-        return [Check("reachable", ok=False, found=_reason(error), wanted="yes")]
+        return [Check("reachable", ok=False, found=reason_of(error), wanted="yes")]
 
 
 def _checked(checker: Checker, connection: Connection, settings: Settings) -> list[Check]:
     try:
         return list(checker(connection, settings))
     except DBAPIError as error:
-        return [Check(checker.__name__.lstrip("_"), ok=False, found=_reason(error), wanted="an answer")]
+        return [Check(checker.__name__.lstrip("_"), ok=False, found=reason_of(error), wanted="an answer")]
     finally:
         connection.rollback()
-
-
-def _reason(error: SQLAlchemyError) -> str:
-    """The error's number, not its text: that names hosts and accounts, and /readyz answers anybody."""
-    original = getattr(error, "orig", None)
-    number = original.args[0] if original is not None and original.args else type(error).__name__
-    distrust = tls_refusal(original)
-    told = f"error {number}" if isinstance(number, int) else str(number)
-    return f"{told}, TLS: {distrust}" if distrust else told
 
 
 def variables(connection: Connection, *names: str) -> dict[str, str]:
@@ -203,13 +196,18 @@ def _grants(connection: Connection, settings: Settings) -> Iterator[Check]:
         }.items():
             try:
                 connection.exec_driver_sql(statement)
-            except DBAPIError:
-                missing.append(right)
+            except DBAPIError as error:
                 connection.rollback()  # the session that was denied is dropped; the next one goes on
-        found = f"no {', '.join(missing)}" if missing else "all"
-        yield Check(
-            f"grants on {table}", ok=not missing, found=found, wanted="SELECT, INSERT, UPDATE, DELETE"
-        )
+                if number_of(error) == NO_SUCH_TABLE:
+                    break  # told by its engine
+                missing.append(right)
+        else:
+            yield _grants_on(table, missing)
+
+
+def _grants_on(table: str, missing: list[str]) -> Check:
+    found = f"no {', '.join(missing)}" if missing else "all"
+    return Check(f"grants on {table}", ok=not missing, found=found, wanted="SELECT, INSERT, UPDATE, DELETE")
 
 
 def _needless_rights(connection: Connection, settings: Settings) -> Iterator[Check]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from sqlalchemy.engine import URL
 from typer.testing import CliRunner
 
 from app.cli import cli
@@ -23,7 +24,7 @@ from app.settings import Settings, load_settings
 from tests.callers import one_by_one, register
 from tests.databases import migrated_database
 from tests.proxy import Fate, proxied
-from tests.servers import Server
+from tests.servers import Server, fresh_database
 from tests.services import ROOT_KEY, running_service
 
 pytestmark = pytest.mark.locking
@@ -206,7 +207,27 @@ def _claim_statement_format(payload: bytes) -> bytes:
 
 def test_a_database_that_is_not_there_is_named_unreachable(own: Settings) -> None:
     nowhere = own.url.set(port=1).render_as_string(hide_password=False)
-    assert doctor(nowhere) == (1, {"reachable": "error 2003"})
+    assert doctor(nowhere) == (1, {"reachable": "error 2003, cannot connect"})
+
+
+def test_who_is_not_let_in_reads_why_and_no_name(own: Settings) -> None:
+    def found_by(url: URL) -> str:
+        status, failed = doctor(url.render_as_string(hide_password=False))
+        assert (status, list(failed)) == (1, ["reachable"])
+        return failed["reachable"]
+
+    assert found_by(own.url.set(password="wrong")) == "error 1045, access denied"
+    # Some servers do not tell an account without rights whether there is such a database.
+    assert found_by(own.url.set(database="none")).startswith(("error 1049, unknown database", "error 1044"))
+
+
+def test_a_table_that_is_missing_is_told_once(server: Server) -> None:
+    with fresh_database(server, "cupo_test_empty") as url:
+        status, failed = doctor(url)
+    assert status == 1
+    assert failed["migrations"] == "none"
+    assert failed["engine of devices"] == "no such table"
+    assert not any(name.startswith("grants on") for name in failed)
 
 
 def test_the_embedded_default_passes_too(tmp_path: Path) -> None:
