@@ -156,6 +156,7 @@ def audit(
         settings = load_settings()
     except BadSettings as bad:
         fail(bad, COULD_NOT_LOOK)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it says that it stopped before the end
     sys.exit(audit_all(settings, as_json=as_json))
 
 

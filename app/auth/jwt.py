@@ -41,7 +41,15 @@ class Rules:
     leeway_seconds: int
 
 
-def user_of(token: str, keys: KeySet, rules: Rules, now: float) -> int:
+@dataclass(frozen=True, slots=True)
+class VerifiedUser:
+    """Whom a token names that holds, and until when it does: Unix time, the leeway included."""
+
+    id: int
+    ends_at: float
+
+
+def verified_user(token: str, keys: KeySet, rules: Rules, now: float) -> VerifiedUser:
     """The user whom the token names. Raises Refused: NoKeyFits, or Expired where nothing else is wrong."""
     claims = _object(verified_payload(token, keys), "payload")
     if claims.get("iss") != rules.issuer:
@@ -50,8 +58,7 @@ def user_of(token: str, keys: KeySet, rules: Rules, now: float) -> int:
     if rules.audience not in (audience if isinstance(audience, list) else [audience]):
         raise Refused("aud is another")
     user = _user(claims.get(rules.user_claim))
-    _require_time(claims, now, rules.leeway_seconds)
-    return user
+    return VerifiedUser(user, _end_in_time(claims, now, rules.leeway_seconds))
 
 
 def verified_payload(token: str, keys: KeySet) -> bytes:
@@ -114,15 +121,17 @@ def _user(claim: object) -> int:
         raise Refused("names no user") from None
 
 
-def _require_time(claims: dict[str, Any], now: float, leeway: int) -> None:
+def _end_in_time(claims: dict[str, Any], now: float, leeway: int) -> float:
     if "exp" not in claims:
         raise Refused("has no exp")
     instants = {name: _instant(claims[name]) for name in ("exp", "nbf", "iat") if name in claims}
     for name in ("nbf", "iat"):
         if instants.get(name, now) > now + leeway:
             raise Refused(f"{name} is to come")
-    if instants["exp"] <= now - leeway:
+    ends_at = instants["exp"] + leeway
+    if ends_at <= now:
         raise Expired("exp is past")
+    return ends_at
 
 
 def _instant(value: object) -> float:

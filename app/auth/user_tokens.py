@@ -1,6 +1,7 @@
 """User tokens as the service takes them: the key set that is current, and the user whom a token names."""
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
@@ -10,7 +11,7 @@ from anyio import to_thread
 
 from app.auth.errors import TokenExpired, TokenKeysUnavailable, UnknownCredential
 from app.auth.jwks import KeySet
-from app.auth.jwt import Expired, NoKeyFits, Refused, Rules, user_of
+from app.auth.jwt import Expired, NoKeyFits, Refused, Rules, VerifiedUser, verified_user
 from app.auth.key_sources import READ_SECONDS, ReadKeys, Unreadable, key_source
 from app.settings import BadSettings, Settings
 
@@ -19,6 +20,7 @@ log = logging.getLogger(__name__)
 REFRESH_SECONDS = 300.0  # a key that is withdrawn is good for this long
 RETRY_SECONDS = 30.0  # after a reading that failed
 UNKNOWN_KEY_SECONDS = 60.0  # anybody can make up a kid, and would have the issuer called each time
+MOST_VERIFIED = 10_000  # tokens
 OLDEST_SECONDS = 4 * 3600.0  # an outage of the issuer outlasts no withdrawal by more
 
 
@@ -139,11 +141,17 @@ def _tell_of_a_fault(loop: asyncio.Task[None]) -> None:
 
 
 class UserTokens:
-    """What the service knows about its users' tokens."""
+    """What the service knows about its users' tokens.
+
+    An app sends one token with many calls. It is verified once: what was found is kept by the digest of the
+    whole token, for as long as the token lasts and the key set stays the one that it was verified by.
+    """
 
     def __init__(self, keys: CurrentKeys, rules: Rules) -> None:
         self.keys = keys
         self._rules = rules
+        self._verified: dict[bytes, VerifiedUser] = {}  # the one that was verified longest ago first
+        self._verified_by: KeySet | None = None
 
     async def user_of(self, token: str) -> int:
         """The user whom the token names.
@@ -151,18 +159,31 @@ class UserTokens:
         Raises UnknownCredential (401), TokenExpired (401), TokenKeysUnavailable (503).
         """
         keys = await self.keys.current()
+        digest = hashlib.sha256(token.encode(errors="surrogateescape")).digest()
+        known = self._verified.get(digest) if self._verified_by is keys else None
+        if known is not None and time.time() < known.ends_at:
+            return known.id
         try:
             try:
-                return user_of(token, keys, self._rules, time.time())
+                user = verified_user(token, keys, self._rules, time.time())
             except NoKeyFits:
                 newer = await self.keys.newer_than(keys)
                 if newer is None:
                     raise
-                return user_of(token, newer, self._rules, time.time())
+                keys, user = newer, verified_user(token, newer, self._rules, time.time())
         except Expired:
             raise TokenExpired from None
         except Refused:
             raise UnknownCredential from None
+        self._keep(digest, user, keys)
+        return user.id
+
+    def _keep(self, digest: bytes, user: VerifiedUser, keys: KeySet) -> None:
+        if self._verified_by is not keys:
+            self._verified, self._verified_by = {}, keys
+        self._verified[digest] = user
+        if len(self._verified) > MOST_VERIFIED:
+            del self._verified[next(iter(self._verified))]
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import pytest
 
 from app.auth.jose import base64url
 from app.auth.jwks import SYMMETRIC, KeySet, parse_key_set, secret_as_key_set
-from app.auth.jwt import MOST_TOKEN_CHARACTERS, Expired, NoKeyFits, Refused, user_of
+from app.auth.jwt import MOST_TOKEN_CHARACTERS, Expired, NoKeyFits, Refused, verified_user
 from tests.auth.bad_tokens import ALL, EC, ED, NOW, PUBLISHED, RSA, STRANGER, hs256
 from tests.auth.issuer import AUDIENCE, RULES, SigningKey, key_set
 
@@ -14,7 +14,7 @@ KEYS = parse_key_set(PUBLISHED)
 
 
 def user(token: str, keys: KeySet = KEYS, now: float = NOW) -> int:
-    return user_of(token, keys, RULES, now)
+    return verified_user(token, keys, RULES, now).id
 
 
 @pytest.mark.parametrize("key", [RSA, EC, ED], ids=lambda key: key.algorithm)
@@ -101,6 +101,6 @@ def test_a_secret_takes_hs256_alone() -> None:
 
 def test_another_claim_may_name_the_user() -> None:
     token = EC.token(sub="auth0|5f7c", **{"https://cupo.test/user_id": 43})
-    assert user_of(token, KEYS, replace(RULES, user_claim="https://cupo.test/user_id"), NOW) == 43
+    assert verified_user(token, KEYS, replace(RULES, user_claim="https://cupo.test/user_id"), NOW).id == 43
     with pytest.raises(Refused):
         user(token)
