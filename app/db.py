@@ -263,13 +263,13 @@ class Database:
             if not duties.tells_of(failure.answer):
                 log.error("Gave up after run %d: %s", record.attempts, error.orig, extra=record.facts())
             raise failure.answer from error
-        if duties.is_news(failure, before):
-            log.warning(
-                "Run %d failed, the transaction runs again: %s",
-                record.attempts,
-                error.orig,
-                extra=record.facts(),
-            )
+        log.log(
+            logging.WARNING if duties.is_news(failure, before) else logging.DEBUG,
+            "Run %d failed, the transaction runs again: %s",
+            record.attempts,
+            error.orig,
+            extra=record.facts(),
+        )
         record.retries += 1
         metrics.RETRIES.inc()
         time.sleep(pause_seconds)

@@ -89,7 +89,7 @@ def tells_of(answer: type[Unavailable]) -> bool:
 
 
 def is_news(failure: Failure, before: Failure | None) -> bool:
-    """Whether a run that failed is told, after one that failed by `before`.
+    """Whether a run that failed is told to whoever does not ask for all, after one that failed by `before`.
 
     Each conflict has a rival of its own; a database that is away fails each run until it is back.
     """
