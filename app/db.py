@@ -224,7 +224,7 @@ class Database:
         with (
             metrics.POOL_IN_USE.track_inprogress(),
             self._engine.connect().execution_options(**options) as tx,
-            recording.run(),
+            recording.Run(),
         ):
             self._several_writers = is_multi_writer(tx)
             try:

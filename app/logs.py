@@ -159,7 +159,7 @@ def _with_time_without_nothing(_logger: Any, _method: str, event: dict[str, Any]
     """Leave out what is not known, and uvicorn's second copy of its text in colours; say when it was."""
     told = {name: value for name, value in event.items() if value is not None and name != "color_message"}
     at = datetime.datetime.fromtimestamp(event["_record"].created, datetime.UTC)
-    told["timestamp"] = f"{at:%Y-%m-%dT%H:%M:%S.%f}Z"
+    told["timestamp"] = f"{at.replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
     return told
 
 

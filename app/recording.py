@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from app import metrics
 from app.errors import AppError, Unavailable
@@ -65,13 +65,6 @@ class Transaction:
         }
 
 
-@dataclass(slots=True)
-class LockWait:
-    """A statement that asks for a user's lock."""
-
-    got_it: bool = False
-
-
 _calls: ContextVar[tuple[Call, ...]] = ContextVar("calls", default=())
 _transaction: ContextVar[Transaction | None] = ContextVar("transaction", default=None)
 
@@ -121,32 +114,38 @@ def _count(done: Transaction) -> None:
         metrics.UNKNOWN_COMMITS.labels("resolved" if resolved else "unresolved").inc(done.uncertain_commits)
 
 
-@contextmanager
-def run() -> Iterator[None]:
+class Run:
     """Record one run, from BEGIN to the end of its COMMIT or ROLLBACK, with which a lock ends."""
-    try:
-        yield
-    finally:
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
         current = _transaction.get()
         if current is not None and current.locked_at is not None:
             metrics.CRITICAL_SECTION_SECONDS.observe(time.monotonic() - current.locked_at)
             current.locked_at = None
 
 
-@contextmanager
-def waiting_for_lock() -> Iterator[LockWait]:
+class LockWait:
     """Record how long the statement inside took; the lock counts as held from its end if it `got_it`."""
-    asked_at = time.monotonic()
-    wait = LockWait()
-    try:
-        yield wait
-    finally:
+
+    __slots__ = ("_asked_at", "got_it")
+
+    def __enter__(self) -> Self:
+        self.got_it = False
+        self._asked_at = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
         now = time.monotonic()
-        metrics.LOCK_WAIT_SECONDS.observe(now - asked_at)
+        metrics.LOCK_WAIT_SECONDS.observe(now - self._asked_at)
         current = _transaction.get()
         if current is not None:
-            current.lock_wait_seconds += now - asked_at
-            if wait.got_it and current.locked_at is None:
+            current.lock_wait_seconds += now - self._asked_at
+            if self.got_it and current.locked_at is None:
                 current.locked_at = now
 
 

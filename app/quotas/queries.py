@@ -6,7 +6,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from app.db import RunFirst, Tx, is_multi_writer
 from app.dialects import utc_now
 from app.quotas.schemas import Quota
-from app.recording import waiting_for_lock
+from app.recording import LockWait
 from app.tables import device_registration_locks as locks
 from app.tables import devices, user_quotas
 
@@ -32,7 +32,7 @@ def lock_user(tx: Tx, user_id: int) -> None:
     A row that is missing is made in a transaction of its own, because a row made in this one would vanish
     with each refusal, and everyone who waited for it would make it again and deadlock.
     """
-    with waiting_for_lock() as wait:
+    with LockWait() as wait:
         if is_multi_writer(tx):
             found = tx.execute(_write_lock.where(locks.c.user_id == user_id)).rowcount
         else:

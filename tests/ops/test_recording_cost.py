@@ -1,10 +1,14 @@
-"""What metrics and logs cost: a service with them beside one without, in turn, in one run."""
+"""What metrics and logs cost: calls with them beside calls without, in turn, of one process in one run."""
 
+import http.client
+import itertools
+import json
 import logging
+import time
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
-import httpx
 import pytest
 
 from tests.processes import processor_seconds
@@ -12,41 +16,53 @@ from tests.services import PATIENT, Service, running_service
 
 log = logging.getLogger(__name__)
 
-ROUNDS = 15
+ROUNDS = 25
 CALLS = 40
+DRAIN_SECONDS = 0.1  # twice what the log gathers for: its lines are part of what a round costs
 MOST_COST = 1.05
-TRIES = 3
+TRIES = 3  # other work on the machine makes a difference where there is none, and no try hides one
+BODY = json.dumps({"device_id": "a"})
 
 
-def seconds_of(service: Service, client: httpx.Client, users: list[int]) -> float:
-    """Processor time of the service for a registration of each of these users."""
-    before = processor_seconds(service.process.pid)
-    for user in users:
-        assert client.post(f"/v1/users/{user}/devices", json={"device_id": "a"}).status_code == 201
-    return processor_seconds(service.process.pid) - before
+class Caller:
+    def __init__(self, service: Service, first_user: int) -> None:
+        self._connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=30)
+        self._headers = {**service.headers, "Content-Type": "application/json"}
+        self._users = itertools.count(first_user)
+        self._pid = service.process.pid
+
+    def seconds_of_a_round(self, headers: dict[str, str]) -> float:
+        """Processor time of the service: it bounds the throughput, and what else runs does not add to it."""
+        before = processor_seconds(self._pid)
+        for _ in range(CALLS):
+            path = f"/v1/users/{next(self._users)}/devices"
+            self._connection.request("POST", path, BODY, self._headers | headers)
+            answer = self._connection.getresponse()
+            answer.read()
+            assert answer.status == 201
+        time.sleep(DRAIN_SECONDS)
+        return processor_seconds(self._pid) - before
+
+    def close(self) -> None:
+        self._connection.close()
 
 
-@pytest.mark.slow
+@pytest.mark.cost
+@pytest.mark.timeout(300)
 def test_metrics_and_logs_cost_at_most_5_percent(
     database_url: str, folder: Path, new_user: Callable[[], int]
 ) -> None:
-    """By processor time, which is what bounds the throughput, and which others on the machine do not take."""
-    with (
-        running_service(database_url, folder, **PATIENT) as recorded,
-        running_service(
-            database_url, folder, command=("tests.ops.unrecorded", "serve"), **PATIENT
-        ) as unrecorded,
-        recorded.client() as one,
-        unrecorded.client() as other,
-    ):
+    with running_service(database_url, folder, command=("tests.ops.switched", "serve"), **PATIENT) as service:
+        caller = Caller(service, 2**50 + new_user() * 2**8)
+        tries = []
         for _ in range(TRIES):
-            cost = []
+            with_them = without = 0.0
             for _ in range(ROUNDS):
-                with_it = seconds_of(recorded, one, [new_user() for _ in range(CALLS)])
-                without = seconds_of(unrecorded, other, [new_user() for _ in range(CALLS)])
-                cost.append((with_it, without))
-            ratio = sum(a for a, _ in cost) / sum(b for _, b in cost)
-            log.warning("With metrics and logs a registration costs %.3f times what it costs without", ratio)
-            if ratio <= MOST_COST:
+                with_them += caller.seconds_of_a_round({})
+                without += caller.seconds_of_a_round({"X-Unrecorded": "1"})
+            tries.append(with_them / without)
+            log.warning("A registration with metrics and logs: %.3f times one without", tries[-1])
+            if tries[-1] <= MOST_COST:
                 break
-    assert ratio <= MOST_COST
+        caller.close()
+    assert min(tries) <= MOST_COST
