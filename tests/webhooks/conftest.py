@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, text
 
 from app.db import Database
 from app.migrations import migrate
@@ -11,6 +11,7 @@ from app.settings import Settings, load_settings
 from app.tables import metadata
 from tests.servers import Server, fresh_database
 from tests.services import ROOT_KEY
+from tests.webhooks.managed import BY_HAND
 from tests.webhooks.recording import Recorder, recording
 
 
@@ -52,3 +53,13 @@ def engine(_migrated: Settings) -> Iterator[Engine]:
 def recorder() -> Iterator[Recorder]:
     with recording() as running:
         yield running
+
+
+@pytest.fixture
+def none_left(auditor: Engine) -> Iterator[None]:
+    """The database is shared, and what is told to endpoints is of everybody's."""
+    yield
+    with auditor.connect() as connection:
+        for table in ("webhook_deliveries", "webhook_endpoints"):
+            connection.execute(text(f"DELETE FROM {table}"))  # noqa: S608 - our own names
+        connection.execute(text("DELETE FROM events WHERE request_id = :mark"), {"mark": BY_HAND})
