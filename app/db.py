@@ -9,9 +9,9 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, TypeVar
 
 from anyio import CapacityLimiter, to_thread
@@ -39,6 +39,7 @@ SHORTEST_RUN_SECONDS = 1  # InnoDB counts lock waits in whole seconds, so a run 
 # Duplicate entry, syntax error near …, incorrect values of several kinds: their text has what a caller sent.
 QUOTES_VALUES = frozenset({1062, 1064, 1292, 1366, 1411, 1525, 1586})
 _QUOTED = re.compile("'.*'", re.DOTALL)
+MOST_GROUPS = 4  # of calls that share a transaction, at once
 # A row that is missing again each time it was made: somebody deletes lock rows.
 MOST_PRELIMINARIES = 10
 
@@ -59,6 +60,22 @@ class CommitUncertain(Exception):
         super().__init__(f"at COMMIT: {cause.orig}")
         self.result = result
         self.cause = cause
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A run of `attempt` that failed. `began_at` is when the call's time began, by the monotonic clock."""
+
+    began_at: float
+    uncertain_result: Any = None
+
+
+class RunFailed(Exception):
+    """A run of `Database.attempt` was rolled back, or its COMMIT is uncertain: then with its `result`."""
+
+    def __init__(self, result: Any = None) -> None:
+        super().__init__()
+        self.result = result
 
 
 def uncertain_result(tx: Tx) -> Any:
@@ -128,8 +145,15 @@ class Database:
         self._engine = make_engine(settings, pool_size=settings.database_pool_size)
         self._free_connections = asyncio.Semaphore(settings.database_pool_size)
         self._threads = CapacityLimiter(settings.database_pool_size)
+        # Of their own: calls that wait for a user's lock may have all of the others.
+        self._engine_of_groups = make_engine(settings, pool_size=MOST_GROUPS)
         self._several_writers = False
         metrics.POOL_SIZE.set(settings.database_pool_size)
+
+    @property
+    def has_several_writers(self) -> bool:
+        """Whether other nodes write as well, as far as a connection has shown it by now."""
+        return self._several_writers
 
     def open_connections(self) -> None:
         """Fill the pool, which a first burst of calls would else have to wait for.
@@ -142,8 +166,11 @@ class Database:
 
     def close(self) -> None:
         self._engine.dispose()
+        self._engine_of_groups.dispose()
 
-    async def submit(self, work: Work[R], *args: Any, read_only: bool = False) -> R:
+    async def submit(
+        self, work: Work[R], *args: Any, read_only: bool = False, earlier: Earlier | None = None
+    ) -> R:
         """`transact` in a thread, once a connection is free; Overloaded (503) if none is in time.
 
         Calls wait here and not in threads or in the pool, so that a thread never waits for a connection
@@ -159,26 +186,64 @@ class Database:
         try:
             with metrics.THREADS_IN_USE.track_inprogress():
                 return await to_thread.run_sync(
-                    lambda: self.transact(work, *args, read_only=read_only), limiter=self._threads
+                    lambda: self.transact(work, *args, read_only=read_only, earlier=earlier),
+                    limiter=self._threads,
                 )
         finally:
             self._free_connections.release()
 
-    def transact(self, work: Work[R], *args: Any, read_only: bool = False) -> R:
+    def transact(
+        self, work: Work[R], *args: Any, read_only: bool = False, earlier: Earlier | None = None
+    ) -> R:
         """Run `work(tx, *args)` in one transaction, commit, and return its result.
 
         What fails for a passing reason is rolled back and runs again from its start, within the lock budget:
-        deadlocks, lock waits, lost connections, failovers, and a COMMIT of unknown outcome. Raises what work
-        raises, or Contention, Overloaded or DatabaseUnavailable (503).
+        deadlocks, lock waits, lost connections, failovers, and a COMMIT of unknown outcome. `earlier` is a
+        run of `attempt` to go on from. Raises what work raises, or Contention, Overloaded or
+        DatabaseUnavailable (503).
         """
         record = recording.Transaction(getattr(work, "__name__", "work"))
+        options: dict[str, Any] = {"read_only": read_only}
+        if earlier is not None:
+            record.began_at = earlier.began_at
+            metrics.RETRIES.inc()
+            if earlier.uncertain_result is not None:
+                options["uncertain_result"] = earlier.uncertain_result
+                record.uncertain_commits = 1
+        with self._recorded(record):
+            return self._run_until_final(record, options, work, *args)
+
+    @contextmanager
+    def _recorded(self, record: recording.Transaction) -> Iterator[None]:
         try:
             with tracing.transaction_span(record), recording.transaction(record):
-                return self._run_until_final(record, {"read_only": read_only}, work, *args)
+                yield
         finally:
             is_told = record.outcome == "given_up" or duties.is_known_to_fail()  # with its seconds
             if record.seconds >= self._settings.slow_transaction_seconds and not is_told:
                 log.warning("Slow transaction", extra=record.facts())
+
+    def attempt(self, work: Work[R], *args: Any) -> R:
+        """Run `work(tx, *args)` once in one transaction, commit, and return its result.
+
+        For work that many calls wait for: no lock wait of it lasts longer than a second. Raises what work
+        raises, or RunFailed, after which `transact` may go on for each of them.
+        """
+        record = recording.Transaction(getattr(work, "__name__", "work"))
+        with self._recorded(record):
+            ends_at = record.began_at + SHORTEST_RUN_SECONDS
+            try:
+                return self._run_once(self._engine_of_groups, ends_at, {}, work, *args)
+            except (CommitUncertain, DBAPIError, NoFreeConnection, dialects.SessionRefused) as error:
+                record.outcome = "run_again"
+                cause = error.cause if isinstance(error, CommitUncertain) else error
+                if isinstance(cause, DBAPIError):
+                    failure = failure_of(cause)
+                    record.run_failed(failure.kind if failure else "other", number_of(cause))
+                log.warning(
+                    "A run for several calls failed, each runs again alone: %s", cause, extra=record.facts()
+                )
+                raise RunFailed(error.result if isinstance(error, CommitUncertain) else None) from error
 
     def _run_until_final(
         self, record: recording.Transaction, options: dict[str, Any], work: Work[R], *args: Any
@@ -188,7 +253,7 @@ class Database:
         failed: Failure | None = None
         while True:
             try:
-                result = self._run_once(ends_at, options, work, *args)
+                result = self._run_once(self._engine, ends_at, options, work, *args)
             except RunFirst as first:
                 preliminaries += 1
                 if preliminaries > MOST_PRELIMINARIES:
@@ -220,10 +285,12 @@ class Database:
                 _tell_if_it_is_back(record, failed)
                 return result
 
-    def _run_once(self, ends_at: float, options: dict[str, Any], work: Work[R], *args: Any) -> R:
+    def _run_once(
+        self, engine: Engine, ends_at: float, options: dict[str, Any], work: Work[R], *args: Any
+    ) -> R:
         with (
             metrics.POOL_IN_USE.track_inprogress(),
-            self._engine.connect().execution_options(**options) as tx,
+            engine.connect().execution_options(**options) as tx,
             recording.Run(),
         ):
             self._several_writers = is_multi_writer(tx)

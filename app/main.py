@@ -15,6 +15,7 @@ from app.auth.known_keys import KnownKeys
 from app.auth.user_tokens import keys_kept_fresh, user_tokens
 from app.db import Database
 from app.devices.change_routes import router as device_changes
+from app.devices.groups import Groups
 from app.devices.routes import router as devices
 from app.embedded import resolve_root_key
 from app.events.routes import router as events
@@ -82,6 +83,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     settings: Settings = app.state.settings
     app.state.database = Database(settings)
     await to_thread.run_sync(app.state.database.open_connections)
+    app.state.groups = Groups(app.state.database, settings)
     app.state.known_keys = KnownKeys(app.state.database)
     app.state.probe = Probe(settings)
     await warn_unless_ready(app.state.probe)

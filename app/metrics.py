@@ -49,6 +49,19 @@ REGISTRATIONS = Counter(
     ["outcome"],
 )
 
+# Groups of registrations
+
+GROUP_SIZE = Histogram(
+    "cupo_registration_group_size",
+    "Registrations that went to the database together; one that went alone is not counted.",
+    buckets=(2, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
+)
+GROUP_LEFT = Counter(
+    "cupo_registration_group_left_total",
+    "Registrations of a group that were decided alone after all: their user was locked by another call, they "
+    "need more than a group decides, or the group's run failed.",
+)
+
 # Transactions
 
 LOCK_WAIT_SECONDS = Histogram(

@@ -15,7 +15,7 @@ from app.errors import AppError, Unavailable
 
 UNKNOWN_ROUTE = "unknown"
 
-Outcome = Literal["committed", "rolled_back", "given_up", "failed"]
+Outcome = Literal["committed", "rolled_back", "given_up", "failed", "run_again"]
 
 
 @dataclass(slots=True)
@@ -108,6 +108,8 @@ def transaction(record: Transaction) -> Iterator[None]:
 
 
 def _count(done: Transaction) -> None:
+    if done.outcome == "run_again":
+        return  # by transactions of their own, which are counted
     metrics.TRANSACTIONS.labels(done.outcome).inc()
     if done.uncertain_commits:
         resolved = done.outcome in {"committed", "rolled_back"}

@@ -165,6 +165,15 @@ class Settings(BaseSettings):
     user_tokens_may_evict: bool = Field(
         default=False, description="Whether a user token may ask for eviction by `on_limit`; keys may."
     )
+    group_size: int = Field(
+        default=64, ge=1, le=1000, description="Registrations that share a transaction; 1: each has its own."
+    )
+    group_queue: int = Field(
+        default=1000,
+        ge=1,
+        le=1_000_000,
+        description="Registrations that may wait in each process for the next one, before 503 `overloaded`.",
+    )
     database_pool_size: int = Field(
         default=10,
         ge=1,

@@ -2,20 +2,14 @@
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
-    BindParameter,
     Row,
     Select,
     and_,
-    bindparam,
     delete,
-    exists,
-    func,
     insert,
-    literal,
     select,
     tuple_,
     update,
@@ -24,55 +18,15 @@ from sqlalchemy import (
 from app.db import Tx
 from app.devices.schemas import Device
 from app.dialects import seconds_from_now, utc_now
-from app.quotas.queries import is_alive, quota_of
-from app.quotas.schemas import Quota
+from app.quotas.queries import is_alive
 from app.tables import device_blocks as blocks
-from app.tables import devices, user_quotas
-
-_user: BindParameter[int] = bindparam("user")
-_device_id: BindParameter[str] = bindparam("device")
-_own = user_quotas.c.user_id == _user
-_all = devices.alias("all_of_user")
-_one = select(literal(1).label("one")).subquery("one")
-_state = select(
-    utc_now().label("at"),
-    select(func.count()).select_from(_all).where(_all.c.user_id == _user).scalar_subquery().label("used"),
-    exists().where(_all.c.user_id == _user, _all.c.expires_at <= utc_now()).label("some_expired"),
-    exists().where(blocks.c.user_id == _user, blocks.c.device_id == _device_id).label("is_blocked"),
-    select(user_quotas.c.device_limit).where(_own).scalar_subquery().label("own_limit"),
-    select(user_quotas.c.revision).where(_own).scalar_subquery().label("quota_revision"),
-    devices,
-).select_from(_one.outerjoin(devices, and_(devices.c.user_id == _user, devices.c.device_id == _device_id)))
+from app.tables import devices
 
 
-@dataclass(frozen=True, slots=True)
-class RegistrationState:
-    """What a registration decides by, as of one statement under the user's lock."""
-
-    at: datetime.datetime
-    quota: Quota
-    some_expired: bool
-    is_blocked: bool
-    known: Device | None
-
-
-def registration_state(tx: Tx, user_id: int, device_id: str, default_limit: int) -> RegistrationState:
-    """The clock, the user's quota, and the device if it is there, in one round trip.
-
-    `quota.used` counts the rows that are there, those too whose lease has run out: see `expired_devices`.
-    """
-    row = tx.execute(_state, {"user": user_id, "device": device_id}).one()
-    return RegistrationState(
-        at=row.at,
-        quota=quota_of(row.used, row.own_limit, row.quota_revision, default_limit),
-        some_expired=bool(row.some_expired),
-        is_blocked=bool(row.is_blocked),
-        known=None if row.user_id is None else _device(row),
-    )
-
-
-def insert_device(tx: Tx, device: Device) -> None:
-    tx.execute(insert(devices), {name: getattr(device, name) for name in _COLUMNS})
+def insert_devices(tx: Tx, *new: Device) -> None:
+    """Insert them, of whatever users, by one statement. The caller holds their locks."""
+    if new:
+        tx.execute(insert(devices), [{name: getattr(device, name) for name in _COLUMNS} for device in new])
 
 
 def update_device(tx: Tx, device: Device, changes: dict[str, Any]) -> Device:
@@ -115,7 +69,7 @@ def expired_devices(tx: Tx, user_id: int, limit: int) -> list[Device]:
 def find_device(tx: Tx, user_id: int, device_id: str) -> Device | None:
     """The device, unless its lease has run out."""
     row = tx.execute(select(devices).where(_is(user_id, device_id), is_alive())).one_or_none()
-    return None if row is None else _device(row)
+    return None if row is None else device_in(row)
 
 
 def has_expired(tx: Tx, user_id: int, device_id: str) -> bool:
@@ -192,10 +146,10 @@ def _is(user_id: int, device_id: str) -> Any:
 
 
 def _devices(tx: Tx, query: Select[Any]) -> list[Device]:
-    return [_device(row) for row in tx.execute(query)]
+    return [device_in(row) for row in tx.execute(query)]
 
 
-def _device(row: Row[Any]) -> Device:
+def device_in(row: Row[Any]) -> Device:
     return Device.model_construct(**{name: getattr(row, name) for name in _COLUMNS})
 
 

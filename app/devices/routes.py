@@ -1,11 +1,13 @@
 from typing import Annotated
 
 import uuid_utils
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from app import cursors
 from app.auth.errors import EvictionNotAllowed
 from app.devices import changes, service
+from app.devices.group_service import Call
+from app.devices.groups import Groups
 from app.devices.outcomes import counted_registration, outcome_of
 from app.devices.schemas import Device, DeviceList, NewDevice, Registration, RevokedDevices
 from app.devices.service import Registered
@@ -22,7 +24,7 @@ from app.http import (
     refuse,
 )
 from app.idempotency.queries import Answer
-from app.idempotency.routes import ClaimOfCall, answered
+from app.idempotency.routes import ClaimOfCall, answered, response_of
 from app.problems import (
     DEVICE_BLOCKED,
     DEVICE_LIMIT_REACHED,
@@ -40,6 +42,14 @@ from app.texts import Reason
 router = APIRouter(prefix="/v1/users/{user_id}/devices", tags=["devices"], **V1)
 
 LOCATION = {"Location": {"description": "The device's address.", "schema": {"type": "string"}}}
+
+
+async def _groups(request: Request) -> Groups:
+    groups: Groups = request.app.state.groups
+    return groups
+
+
+GroupsOfApp = Annotated[Groups, Depends(_groups)]
 
 
 @router.post(
@@ -74,6 +84,7 @@ async def register_device(
     origin: OriginOfCall,
     claim: ClaimOfCall,
     db: DatabaseOfApp,
+    groups: GroupsOfApp,
     settings: SettingsOfApp,
 ) -> Response:
     """Register a device under the user's limit. The same `device_id` again never takes a second slot."""
@@ -82,6 +93,10 @@ async def register_device(
     # Made before the first run: a run after an uncertain COMMIT must find the device that it may have made.
     device_id = new.device_id or str(uuid_utils.uuid7())
     with counted_registration():
+        if claim is None:
+            return response_of(
+                _registration(await groups.register(Call(origin, int(user_id), device_id, new)))
+            )
         return await answered(
             db, claim, _registration, service.register, settings, origin, user_id, device_id, new
         )

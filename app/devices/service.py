@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from app.db import Tx, uncertain_result
 from app.devices import queries
+from app.devices.registration_queries import RegistrationState, registration_state
 from app.devices.schemas import Device, NewDevice, changed_fields
 from app.errors import DeviceBlocked, DeviceLimitReached, DeviceNotFound, RegistrationRateExceeded
 from app.events.queries import Happened, append, nth_last_registration
@@ -43,27 +44,29 @@ def register(
     if state.is_blocked:
         raise DeviceBlocked(user_id, device_id)
     if state.known:
-        return _registered_by_this_call(tx, state.known) or _refreshed(tx, state.known, state, new)
-    _refuse_above_daily_rate(tx, settings, user_id, state.at)
+        return _registered_by_this_call(tx, state.known) or refreshed(
+            tx, state.known, state.quota, state.at, new
+        )
+    refuse_above_daily_rate(tx, settings, user_id, state.at)
     evicted, used = _make_room(tx, origin, user_id, new, state)
-    device = _new_device(settings, user_id, device_id, new, state.at)
-    queries.insert_device(tx, device)
-    append(tx, origin, Happened("device.registered", user_id, state.at, device_id, _described(device)))
+    device = new_device(settings, user_id, device_id, new, state.at)
+    queries.insert_devices(tx, device)
+    append(tx, origin, device_registered(device))
     replaced = new.replace_device_id is not None
     return Registered(device, state.quota.with_used(used + 1), True, evicted, replaced)
 
 
 def state_without_expired(
     tx: Tx, settings: Settings, origin: Origin, user_id: int, device_id: str
-) -> queries.RegistrationState:
+) -> RegistrationState:
     """What a registration decides by, after what has expired is gone. The caller holds the user's lock.
 
     Rows are deleted before they are counted. To count those that have not expired would let the limit break:
     a heartbeat in flight may bring one back to life after the count.
     """
-    state = queries.registration_state(tx, user_id, device_id, settings.default_device_limit)
+    state = registration_state(tx, user_id, device_id, settings.default_device_limit)
     while state.some_expired and remove_expired(tx, origin, user_id, state.at):
-        state = queries.registration_state(tx, user_id, device_id, settings.default_device_limit)
+        state = registration_state(tx, user_id, device_id, settings.default_device_limit)
     return state
 
 
@@ -92,7 +95,8 @@ def _registered_by_this_call(tx: Tx, known: Device) -> Registered | None:
     return None
 
 
-def _refreshed(tx: Tx, known: Device, state: queries.RegistrationState, new: NewDevice) -> Registered:
+def refreshed(tx: Tx, known: Device, quota: Quota, at: datetime.datetime, new: NewDevice) -> Registered:
+    """Write over `known` what the caller gives anew. The caller holds the user's lock."""
     changes = changed_fields(known, new.given_fields())
     lease_seconds = new.lease_or(known.lease_seconds)
     device = queries.update_device(
@@ -100,16 +104,17 @@ def _refreshed(tx: Tx, known: Device, state: queries.RegistrationState, new: New
         known,
         {
             **changes,
-            "last_seen_at": state.at,
+            "last_seen_at": at,
             "lease_seconds": lease_seconds,
-            "expires_at": _end_of_lease(state.at, lease_seconds),
+            "expires_at": _end_of_lease(at, lease_seconds),
             "revision": known.revision + 1 if changes else known.revision,
         },
     )
-    return Registered(device, state.quota, created=False)
+    return Registered(device, quota, created=False)
 
 
-def _refuse_above_daily_rate(tx: Tx, settings: Settings, user_id: int, at: datetime.datetime) -> None:
+def refuse_above_daily_rate(tx: Tx, settings: Settings, user_id: int, at: datetime.datetime) -> None:
+    """RegistrationRateExceeded (429) where the user had as many new devices in a day as there may be."""
     most = settings.max_registrations_per_day
     if not most:
         return
@@ -120,7 +125,7 @@ def _refuse_above_daily_rate(tx: Tx, settings: Settings, user_id: int, at: datet
 
 
 def _make_room(
-    tx: Tx, origin: Origin, user_id: int, new: NewDevice, state: queries.RegistrationState
+    tx: Tx, origin: Origin, user_id: int, new: NewDevice, state: RegistrationState
 ) -> tuple[list[Device], int]:
     """Remove what the caller gives up for the new device. The evicted devices, and how many are left.
 
@@ -144,9 +149,10 @@ def _make_room(
     return evicted, used
 
 
-def _new_device(
+def new_device(
     settings: Settings, user_id: int, device_id: str, new: NewDevice, at: datetime.datetime
 ) -> Device:
+    """The device as it is first registered."""
     lease_seconds = new.lease_or(settings.default_lease_seconds)
     return Device.model_construct(
         **new.descriptive_fields(),
@@ -164,9 +170,10 @@ def _end_of_lease(at: datetime.datetime, lease_seconds: int | None) -> datetime.
     return None if lease_seconds is None else at + datetime.timedelta(seconds=lease_seconds)
 
 
-def _described(device: Device) -> dict[str, object]:
-    """What the event of a registration tells beside the device's id."""
-    return {name: value for name, value in device.descriptive_fields().items() if value is not None}
+def device_registered(device: Device) -> Happened:
+    """The event of its registration."""
+    described = {name: value for name, value in device.descriptive_fields().items() if value is not None}
+    return Happened("device.registered", device.user_id, device.registered_at, device.device_id, described)
 
 
 def read_device(tx: Tx, user_id: int, device_id: str) -> Device:

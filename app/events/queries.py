@@ -34,8 +34,13 @@ def append(tx: Tx, origin: Origin, *happened: Happened) -> None:
     The driver makes one statement of them. SQLAlchemy would take longer to make it than all the rest of a
     large batch, and hold up the other calls of the process.
     """
+    append_of_several(tx, [(origin, one) for one in happened])
+
+
+def append_of_several(tx: Tx, happened: Sequence[tuple[Origin, Happened]]) -> None:
+    """`append`, where each event is of a call of its own."""
     if happened:
-        tx.execute(_insert, [_row(origin, one) for one in happened])
+        tx.execute(_insert, [_row(origin, one) for origin, one in happened])
 
 
 def _row(origin: Origin, one: Happened) -> dict[str, Any]:

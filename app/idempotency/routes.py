@@ -59,5 +59,9 @@ async def answered(
         answer = render(await db.submit(work, *args))
     else:
         answer = await db.submit(once, claim, render, work, *args)
+    return response_of(answer)
+
+
+def response_of(answer: Answer) -> Response:
     media_type = "application/json" if answer.body else None
     return Response(answer.body or None, answer.status, answer.headers, media_type)

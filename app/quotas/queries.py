@@ -1,10 +1,12 @@
 """The lock row of a user, and the count that it guards."""
 
-from sqlalchemy import func, insert, or_, select, update
+from collections.abc import Iterable, Sequence
+
+from sqlalchemy import func, insert, literal, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from app.db import RunFirst, Tx, is_multi_writer
-from app.dialects import utc_now
+from app.dialects import ASKED, asked_users, utc_now
 from app.quotas.schemas import Quota
 from app.recording import LockWait
 from app.tables import device_registration_locks as locks
@@ -12,12 +14,17 @@ from app.tables import devices, user_quotas
 
 _lock = select(locks.c.user_id).with_for_update()
 _write_lock = update(locks).values(version=locks.c.version + 1)
-_insert_lock_row = (
-    insert(locks)
-    .values(version=0, created_at=utc_now())
-    .prefix_with("IGNORE", dialect="mysql")
-    .prefix_with("OR IGNORE", dialect="sqlite")
+_insert_unless_there = (
+    insert(locks).prefix_with("IGNORE", dialect="mysql").prefix_with("OR IGNORE", dialect="sqlite")
 )
+_insert_lock_row = _insert_unless_there.values(version=0, created_at=utc_now())
+_insert_lock_rows = {
+    name: _insert_unless_there.from_select(
+        ["user_id", "version", "created_at"],
+        select(asked.c.user_id, literal(0), utc_now()).order_by(asked.c.place),
+    )
+    for name, asked in ASKED.items()
+}
 
 
 def lock_user(tx: Tx, user_id: int) -> None:
@@ -45,6 +52,26 @@ def lock_user(tx: Tx, user_id: int) -> None:
 def insert_lock_row(tx: Tx, user_id: int) -> None:
     """Make the user's lock row unless it is there. Alone in its transaction: IGNORE shares locks."""
     tx.execute(_insert_lock_row, {"user_id": user_id})
+
+
+def lock_users_if_free(tx: Tx, user_ids: Iterable[int]) -> set[int]:
+    """Take the locks of these users that have a row which nobody else has locked; whose they are.
+
+    In ascending order, as all who take several. Waits for nobody, so that it holds up nobody whom the same
+    statement has locked already. Not for where several nodes write, see `lock_user`.
+    """
+    wanted = select(locks.c.user_id).where(locks.c.user_id.in_(sorted(user_ids)))
+    with LockWait() as wait:
+        got = tx.execute(wanted.order_by(locks.c.user_id).with_for_update(skip_locked=True)).scalars()
+        locked = set(got)
+        wait.got_it = bool(locked)
+    return locked
+
+
+def insert_lock_rows(tx: Tx, user_ids: Sequence[int]) -> None:
+    """`insert_lock_row` for several users by one statement, in ascending order."""
+    if user_ids:
+        tx.execute(_insert_lock_rows[tx.dialect.name], {"asked": asked_users(tx, sorted(user_ids))})
 
 
 def lock_users(tx: Tx, *user_ids: int) -> None:

@@ -1,0 +1,175 @@
+"""Group registration: while one group is in the database, the calls that arrive wait, and are the next group.
+
+Nobody waits for others to come: a call that finds nobody in the database goes there at once, and alone. See
+docs/decisions/0024-group-registration.md.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from anyio import CapacityLimiter, to_thread
+
+from app import metrics
+from app.db import MOST_GROUPS, Database, Earlier
+from app.devices import service
+from app.devices.group_service import Alone, Call, Outcome, register_together
+from app.devices.service import Registered
+from app.errors import Overloaded
+from app.recording import Call as Record
+from app.recording import current_calls, on_behalf_of
+from app.settings import Settings
+
+R = TypeVar("R")
+
+# How long those who wait hold still for those in the database. Who is there for longer may wait for a lock, or
+# for a server that does not answer.
+LONGEST_TURN_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A call in the queue. `arrived_at` is by the monotonic clock."""
+
+    call: Call
+    records: tuple[Record, ...]
+    answer: asyncio.Future[Registered]
+    gives_up: asyncio.TimerHandle
+    arrived_at: float = field(default_factory=time.monotonic)
+
+
+class Groups:
+    """The registrations of one process: those that wait, and whose turn it is. For one event loop."""
+
+    def __init__(self, db: Database, settings: Settings) -> None:
+        self._db = db
+        self._settings = settings
+        self._waiting: deque[_Waiting] = deque()
+        self._turns: set[asyncio.TimerHandle] = set()
+        self._threads = CapacityLimiter(MOST_GROUPS)
+        self._groups = 0
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def register(self, call: Call) -> Registered:
+        """`service.register`, together with others where they wait as well. Raises what that raises.
+
+        Overloaded (503) where too many wait, or a call was not taken in CUPO_DATABASE_POOL_WAIT_SECONDS.
+        """
+        if self._settings.group_size == 1 or call.asks_for_room or self._db.has_several_writers:
+            return await self._alone(call)
+        if self._turns or self._waiting:
+            return await self._in_queue(call)
+        turn = self._begin_turn()
+        try:
+            return await self._alone(call)
+        finally:
+            self._end_turn(turn)
+
+    async def _alone(self, call: Call, earlier: Earlier | None = None) -> Registered:
+        args = (self._settings, call.origin, call.user_id, call.device_id, call.new)
+        return await self._db.submit(service.register, *args, earlier=earlier)
+
+    async def _in_queue(self, call: Call) -> Registered:
+        if len(self._waiting) >= self._settings.group_queue:
+            raise Overloaded("Too many registrations wait.")
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Registered] = loop.create_future()
+        gives_up = loop.call_later(self._settings.database_pool_wait_seconds, _give_up, answer)
+        self._waiting.append(_Waiting(call, current_calls(), answer, gives_up))
+        self._begin_next_group()
+        return await answer
+
+    def _begin_turn(self) -> asyncio.TimerHandle:
+        """Those who wait hold still from now on, until the turn is ended or has been long enough."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.TimerHandle = loop.call_later(LONGEST_TURN_SECONDS, lambda: self._end_turn(turn))
+        self._turns.add(turn)
+        return turn
+
+    def _end_turn(self, turn: asyncio.TimerHandle) -> None:
+        turn.cancel()
+        self._turns.discard(turn)
+        self._begin_next_group()
+
+    def _begin_next_group(self) -> None:
+        if self._turns or self._groups >= MOST_GROUPS:
+            return
+        group = self._next_group()
+        if len(group) == 1:
+            turn = self._begin_turn()
+            self._answer_alone(group[0]).add_done_callback(lambda _: self._end_turn(turn))
+        elif group:
+            self._groups += 1
+            self._start(self._answer_together(group, self._begin_turn()))
+
+    def _next_group(self) -> list[_Waiting]:
+        """Those who came first, but for those who have left or were sent away."""
+        group: list[_Waiting] = []
+        while self._waiting and len(group) < self._settings.group_size:
+            one = self._waiting.popleft()
+            one.gives_up.cancel()
+            if not one.answer.done():
+                group.append(one)
+        return group
+
+    async def _answer_together(self, group: list[_Waiting], turn: asyncio.TimerHandle) -> None:
+        metrics.GROUP_SIZE.observe(len(group))
+        calls = [one.call for one in group]
+        outcomes: Sequence[Outcome] = [Alone()] * len(group)
+        try:
+            with on_behalf_of(*(record for one in group for record in one.records)):
+                outcomes = await to_thread.run_sync(
+                    register_together, self._db, self._settings, calls, limiter=self._threads
+                )
+        finally:  # after a fault, the calls that had no part in it are answered alone
+            self._groups -= 1
+            self._end_turn(turn)
+            for one, outcome in zip(group, outcomes, strict=True):
+                self._answer(one, outcome)
+
+    def _answer(self, one: _Waiting, outcome: Outcome) -> None:
+        if one.answer.done():
+            return  # the caller has left
+        if isinstance(outcome, Alone):
+            metrics.GROUP_LEFT.inc()
+            self._answer_alone(one, Earlier(one.arrived_at, outcome.uncertain_result))
+        elif isinstance(outcome, Registered):
+            one.answer.set_result(outcome)
+        else:
+            one.answer.set_exception(outcome)
+
+    def _answer_alone(self, one: _Waiting, earlier: Earlier | None = None) -> asyncio.Task[Registered]:
+        async def register_alone() -> Registered:
+            with on_behalf_of(*one.records):
+                return await self._alone(one.call, earlier)
+
+        task = self._start(register_alone())
+        task.add_done_callback(lambda done: _pass_on(done, one.answer))
+        return task
+
+    def _start(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
+        # In a context of its own: what is recorded there is of the calls that are named there.
+        task = asyncio.get_running_loop().create_task(work, context=Context())
+        self._tasks.add(task)  # the loop alone would let go of it
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _give_up(answer: asyncio.Future[Registered]) -> None:
+    if not answer.done():
+        metrics.POOL_TIMEOUTS.inc()
+        answer.set_exception(Overloaded())
+
+
+def _pass_on(done: asyncio.Task[Registered], answer: asyncio.Future[Registered]) -> None:
+    if done.cancelled():
+        answer.cancel()
+    elif (error := done.exception()) is not None:
+        if not answer.done():
+            answer.set_exception(error)
+    elif not answer.done():
+        answer.set_result(done.result())
