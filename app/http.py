@@ -106,23 +106,31 @@ def parsed_if_match(header: str | None) -> Precondition:
 
 
 class JsonRequest(Request):
-    """A request whose body is JSON as RFC 7493 (I-JSON) has it, so that no two readers can differ on it."""
+    """A request whose body is I-JSON."""
 
     async def json(self) -> Any:
-        """The body's value; MalformedJson (400) where Python's parser alone would be lenient or fail."""
-        try:
-            text = (await self.body()).decode("utf-8-sig")
-            return json.loads(text, object_pairs_hook=_object, parse_constant=_refuse_constant)
-        except json.JSONDecodeError as error:
-            raise MalformedJson(
-                f"The body is not JSON: {error.msg} at line {error.lineno} column {error.colno}."
-            ) from None
-        except UnicodeDecodeError as error:
-            raise MalformedJson(f"The body is not UTF-8: {error.reason} at byte {error.start}.") from None
-        except RecursionError:
-            raise MalformedJson("The body is nested too deeply.") from None
-        except ValueError:
-            raise MalformedJson("The body has a number of too many digits.") from None
+        return parse_json(await self.body())
+
+
+def parse_json(body: bytes) -> Any:
+    """The value of a body that is JSON as RFC 7493 (I-JSON) has it, so that no two readers can differ on it.
+
+    MalformedJson (400) where it is not, also where Python's parser alone would be lenient or fail.
+    """
+    try:
+        return json.loads(
+            body.decode("utf-8-sig"), object_pairs_hook=_object, parse_constant=_refuse_constant
+        )
+    except json.JSONDecodeError as error:
+        raise MalformedJson(
+            f"The body is not JSON: {error.msg} at line {error.lineno} column {error.colno}."
+        ) from None
+    except UnicodeDecodeError as error:
+        raise MalformedJson(f"The body is not UTF-8: {error.reason} at byte {error.start}.") from None
+    except RecursionError:
+        raise MalformedJson("The body is nested too deeply.") from None
+    except ValueError:
+        raise MalformedJson("The body has a number of too many digits.") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

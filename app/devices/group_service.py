@@ -3,18 +3,20 @@
 What is rare, and what would have to wait, is left to `service.register` (`Alone`).
 """
 
+import datetime
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.db import Database, RunFailed, Tx, is_multi_writer
 from app.devices import queries, service
-from app.devices.registration_queries import RegistrationState, registration_states
+from app.devices.registration_queries import StateInGroup, known_devices, registration_states
 from app.devices.schemas import Device, NewDevice
 from app.devices.service import Registered
-from app.errors import AppError, DeviceBlocked, DeviceLimitReached
+from app.errors import AppError, DeviceBlocked, DeviceLimitReached, RegistrationRateExceeded
 from app.events.queries import append_of_several
 from app.origin import Origin
-from app.quotas.queries import insert_lock_rows, lock_users_if_free
+from app.quotas.queries import insert_lock_rows, lock_users_if_free, quota_of
 from app.recording import on_behalf_of
 from app.settings import Settings
 
@@ -27,6 +29,10 @@ class Call:
     user_id: int
     device_id: str
     new: NewDevice
+
+    @property
+    def device(self) -> tuple[int, str]:
+        return self.user_id, self.device_id
 
     @property
     def asks_for_room(self) -> bool:
@@ -80,26 +86,19 @@ def refuse_without_lock(tx: Tx, settings: Settings, calls: Sequence[Call]) -> li
     """
     if is_multi_writer(tx):
         return [Alone()] * len(calls)
+    _, states = registration_states(tx, [call.device for call in calls])
     outcomes: list[Outcome | None] = []
     without_lock_row = set()
-    for call, state in zip(calls, _states(tx, settings, calls), strict=True):
-        if state.known or state.is_blocked or state.some_expired or state.quota.used < state.quota.limit:
+    for call, state in zip(calls, states, strict=True):
+        limit = settings.default_device_limit if state.own_limit is None else state.own_limit
+        if state.is_known or state.is_blocked or state.some_expired or state.used < limit:
             outcomes.append(None)
             if not state.has_lock_row:
                 without_lock_row.add(call.user_id)
         else:
-            outcomes.append(_limit_reached(call, state.quota.limit, state.quota.used))
+            outcomes.append(DeviceLimitReached(call.user_id, limit=limit, used=state.used))
     insert_lock_rows(tx, sorted(without_lock_row))
     return outcomes
-
-
-@dataclass(slots=True)
-class _Group:
-    """What the calls that were decided before have changed, and what is to be written of them at the end."""
-
-    used: dict[int, int] = field(default_factory=dict)
-    touched: set[tuple[int, str]] = field(default_factory=set)
-    registered: list[tuple[Origin, Device]] = field(default_factory=list)
 
 
 def register_under_locks(tx: Tx, settings: Settings, calls: Sequence[Call]) -> list[Outcome]:
@@ -108,50 +107,60 @@ def register_under_locks(tx: Tx, settings: Settings, calls: Sequence[Call]) -> l
     Who has a user whose lock is not free goes alone, and waits for it without the others.
     """
     locked = lock_users_if_free(tx, {call.user_id for call in calls})
-    decided = [call for call in calls if call.user_id in locked]
-    states = iter(_states(tx, settings, decided))
-    group = _Group()
-    outcomes = [
-        _decide(tx, settings, call, next(states), group) if call.user_id in locked else Alone()
-        for call in calls
-    ]
-    queries.insert_devices(tx, *(device for _, device in group.registered))
-    append_of_several(
-        tx, [(origin, service.device_registered(device)) for origin, device in group.registered]
-    )
+    asked = [call.device for call in calls if call.user_id in locked]
+    if not asked:
+        return [Alone()] * len(calls)
+    at, found = registration_states(tx, asked)
+    known = known_devices(tx, [device for device, state in zip(asked, found, strict=True) if state.is_known])
+    group = _Group(tx, settings, at, {(device.user_id, device.device_id): device for device in known})
+    states = iter(found)
+    outcomes = [group.decide(call, next(states)) if call.user_id in locked else Alone() for call in calls]
+    group.write()
     return outcomes
 
 
-def _states(tx: Tx, settings: Settings, calls: Sequence[Call]) -> list[RegistrationState]:
-    asked = [(call.user_id, call.device_id) for call in calls]
-    return registration_states(tx, asked, settings.default_device_limit)
+@dataclass(slots=True)
+class _Group:
+    """What the decisions of a group go by beside the rows, and what is to be written of them at the end."""
 
+    tx: Tx
+    settings: Settings
+    at: datetime.datetime
+    known: dict[tuple[int, str], Device]
+    added: Counter[int] = field(default_factory=Counter)
+    decided: set[tuple[int, str]] = field(default_factory=set)
+    registered: list[tuple[Origin, Device]] = field(default_factory=list)
 
-def _decide(tx: Tx, settings: Settings, call: Call, state: RegistrationState, group: _Group) -> Outcome:
-    device = (call.user_id, call.device_id)
-    if state.some_expired or device in group.touched:
-        return Alone()  # `state` is not, or no longer, what the call is to be decided by
-    if state.is_blocked:
-        return DeviceBlocked(*device)
-    if state.known:
-        group.touched.add(device)
-        quota = state.quota.with_used(group.used.get(call.user_id, state.quota.used))
-        return service.refreshed(tx, state.known, quota, state.at, call.new)
-    used = group.used.setdefault(call.user_id, state.quota.used)
-    if used >= state.quota.limit:
-        return _limit_reached(call, state.quota.limit, used)
-    if settings.max_registrations_per_day and used > state.quota.used:
-        return Alone()  # the events of this group, which count as well, are not written yet
-    try:
-        service.refuse_above_daily_rate(tx, settings, call.user_id, state.at)
-    except AppError as refusal:
-        return refusal
-    group.touched.add(device)
-    group.used[call.user_id] = used + 1
-    new = service.new_device(settings, *device, call.new, state.at)
-    group.registered.append((call.origin, new))
-    return Registered(new, state.quota.with_used(used + 1), created=True)
+    def decide(self, call: Call, state: StateInGroup) -> Outcome:
+        """As `service.register` would, after the calls that were decided before."""
+        if state.some_expired or call.device in self.decided:
+            return Alone()  # what `state` tells is not, or no longer, what is to be decided by
+        if state.is_blocked:
+            return DeviceBlocked(*call.device)
+        used = state.used + self.added[call.user_id]
+        default_limit = self.settings.default_device_limit
+        if state.is_known:
+            quota = quota_of(used, state.own_limit, state.quota_revision, default_limit)
+            self.decided.add(call.device)
+            return service.refreshed(self.tx, self.known[call.device], quota, self.at, call.new)
+        quota = quota_of(used + 1, state.own_limit, state.quota_revision, default_limit)
+        if used >= quota.limit:
+            return DeviceLimitReached(call.user_id, limit=quota.limit, used=used)
+        if self.settings.max_registrations_per_day and self.added[call.user_id]:
+            return Alone()  # the events of those before it count as well, and are not written yet
+        try:
+            service.refuse_above_daily_rate(self.tx, self.settings, call.user_id, self.at)
+        except RegistrationRateExceeded as refusal:
+            return refusal
+        device = service.new_device(self.settings, *call.device, call.new, self.at)
+        self.decided.add(call.device)
+        self.added[call.user_id] += 1
+        self.registered.append((call.origin, device))
+        return Registered(device, quota, created=True)
 
-
-def _limit_reached(call: Call, limit: int, used: int) -> DeviceLimitReached:
-    return DeviceLimitReached(call.user_id, limit=limit, used=used)
+    def write(self) -> None:
+        """Insert what is new, and its events, by one statement each."""
+        queries.insert_devices(self.tx, *(device for _, device in self.registered))
+        append_of_several(
+            self.tx, [(origin, service.device_registered(device)) for origin, device in self.registered]
+        )

@@ -26,8 +26,8 @@ from app.settings import Settings
 
 R = TypeVar("R")
 
-# How long those who wait hold still for those in the database. Who is there for longer may wait for a lock, or
-# for a server that does not answer.
+# How long those who wait hold still for those in the database. Who is there for longer may wait for a lock,
+# or for a server that does not answer.
 LONGEST_TURN_SECONDS = 0.05
 
 

@@ -25,6 +25,7 @@ from app.http import (
 )
 from app.idempotency.queries import Answer
 from app.idempotency.routes import ClaimOfCall, answered, response_of
+from app.origin import Origin
 from app.problems import (
     DEVICE_BLOCKED,
     DEVICE_LIMIT_REACHED,
@@ -90,16 +91,24 @@ async def register_device(
     """Register a device under the user's limit. The same `device_id` again never takes a second slot."""
     if new.on_limit != "reject" and caller.user_id is not None and not settings.user_tokens_may_evict:
         raise EvictionNotAllowed
-    # Made before the first run: a run after an uncertain COMMIT must find the device that it may have made.
-    device_id = new.device_id or str(uuid_utils.uuid7())
+    if claim is None:
+        return response_of(await registration_answer(groups, origin, int(user_id), new))
     with counted_registration():
-        if claim is None:
-            return response_of(
-                _registration(await groups.register(Call(origin, int(user_id), device_id, new)))
-            )
+        device_id = _chosen_or_made(new)
         return await answered(
             db, claim, _registration, service.register, settings, origin, user_id, device_id, new
         )
+
+
+async def registration_answer(groups: Groups, origin: Origin, user_id: int, new: NewDevice) -> Answer:
+    """Register by `service.register`, with what that raises, and count what it became."""
+    with counted_registration():
+        return _registration(await groups.register(Call(origin, user_id, _chosen_or_made(new), new)))
+
+
+def _chosen_or_made(new: NewDevice) -> str:
+    """Once for all runs: one after an uncertain COMMIT must find the device that it may have made."""
+    return new.device_id or str(uuid_utils.uuid7())
 
 
 def _registration(done: Registered) -> Answer:

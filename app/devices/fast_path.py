@@ -1,0 +1,101 @@
+"""Registrations as most clients send them, answered before the framework's routing and parsing.
+
+Whatever is not of that plain form, or wrong in it, goes on to the route untouched, so that there is one place
+which tells what a call may be and what is wrong with it. See docs/decisions/0025-the-fast-path.md.
+"""
+
+import re
+from typing import Any
+
+from pydantic import ValidationError
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.auth.principal import bearer_of, user_meant
+from app.auth.scopes import ACCESS
+from app.devices.routes import register_device, registration_answer, router
+from app.devices.schemas import NewDevice
+from app.errors import AppError, MalformedJson
+from app.http import IDEMPOTENCY_KEY, parse_json
+from app.idempotency.routes import response_of
+from app.middleware import REFUSAL
+from app.origin import Origin
+from app.problems import answer
+from app.texts import user_id
+
+MOST_BYTES = 8192
+_PATH = re.compile(r"/v1/users/([0-9]{1,20}|me)/devices")
+_ROUTE = next(route for route in router.routes if getattr(route, "endpoint", None) is register_device)
+_ACCESS = ACCESS["registerDevice"]
+_BEARER = b"Bearer "
+_NOT_PLAIN = (IDEMPOTENCY_KEY.encode(), b"transfer-encoding", b"expect")
+
+
+class FastPath:
+    """Answer a plain registration; have all else answered by what comes after."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        plain = _plain_registration(scope)
+        if plain is None:
+            await self._app(scope, receive, send)
+            return
+        token, named = plain
+        scope["route"] = _ROUTE
+        service = scope["app"].state
+        try:
+            caller = scope["state"]["principal"] = await bearer_of(service, token)
+            meant = user_meant(caller, _ACCESS, named)
+            message = await receive()
+            new = _plain_body(message, scope)
+            if new is None or meant is None:
+                await self._app(scope, _again(message, receive), send)
+                return
+            origin = Origin(caller.actor, scope["state"]["request_id"])
+            response: ASGIApp = response_of(
+                await registration_answer(service.groups, origin, user_id(meant), new)
+            )
+        except AppError as error:
+            response = answer(Request(scope), error)
+        await response(scope, receive, send)
+
+
+def _plain_registration(scope: Scope) -> tuple[str, str] | None:
+    """The token and the user of a request that has what a registration needs and nothing else of note."""
+    if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
+        return None
+    path = _PATH.fullmatch(scope["path"])
+    headers = dict(scope["headers"])
+    credentials = headers.get(b"authorization", b"")
+    if (
+        path is None
+        or len(headers) != len(scope["headers"])
+        or headers.get(b"content-type") != b"application/json"
+        or not credentials.startswith(_BEARER)
+        or any(name in headers for name in _NOT_PLAIN)
+    ):
+        return None
+    return credentials[len(_BEARER) :].decode("latin-1"), path[1]
+
+
+def _plain_body(message: Message, scope: Scope) -> NewDevice | None:
+    body = message.get("body", b"")
+    if message.get("more_body") or REFUSAL in scope["state"] or not 0 < len(body) <= MOST_BYTES:
+        return None
+    try:
+        new = NewDevice.model_validate(parse_json(body))
+    except (MalformedJson, ValidationError):
+        return None
+    return new if new.on_limit == "reject" else None
+
+
+def _again(message: Message, receive: Receive) -> Receive:
+    """`receive`, which gives this message first."""
+    waiting: list[Any] = [message]
+
+    async def receive_again() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return receive_again
