@@ -1,5 +1,7 @@
 """The service with its protection taken out: the tests of the races must fail against it."""
 
+from collections.abc import Iterable
+
 from app.db import Tx
 from app.main import create_app
 from app.quotas import queries
@@ -10,11 +12,17 @@ def _lock_nobody(tx: Tx, user_id: int) -> None:
     """In place of `SELECT … FOR UPDATE`."""
 
 
+def _call_all_locked(tx: Tx, user_ids: Iterable[int]) -> set[int]:
+    """In place of `SELECT … FOR UPDATE SKIP LOCKED`."""
+    return set(user_ids)
+
+
 queries.lock_user = _lock_nobody
-# devices.service has its own name for it.
-from app.devices import changes, service  # noqa: E402 - after the lock was taken out
+# Those who use them have names of their own for them.
+from app.devices import changes, group_service, service  # noqa: E402 - after the lock was taken out
 
 service.lock_user = _lock_nobody  # type: ignore[attr-defined] # mypy: not exported from there
 changes.lock_user = _lock_nobody  # type: ignore[attr-defined] # likewise
+group_service.lock_users_if_free = _call_all_locked  # type: ignore[attr-defined] # likewise
 
 app = create_app(load_settings())

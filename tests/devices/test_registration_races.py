@@ -56,15 +56,20 @@ def test_of_10_calls_at_once_exactly_2_get_the_2_slots(
         assert (refusal.json()["limit"], refusal.json()["used"]) == (2, 2)
 
 
+@pytest.mark.parametrize(("workers", "group_size"), [(1, 1), (4, 64)], ids=["alone", "in groups"])
 def test_the_same_race_passes_the_limit_once_the_lock_is_taken_out(
-    database_url: str, auditor: Engine, new_user: Callable[[], int], folder: Path
+    workers: int,
+    group_size: int,
+    database_url: str,
+    auditor: Engine,
+    new_user: Callable[[], int],
+    folder: Path,
 ) -> None:
     """What these tests would say of a service without `FOR UPDATE`: that it breaks."""
     users = [new_user() for _ in range(20)]
-    with running_service(
-        database_url, folder, application="tests.lockless:app", default_device_limit=LIMIT, **PATIENT
-    ) as lockless:
-        in_rounds(lockless, [devices(user, 10) for user in users])
+    unlocked = {"application": "tests.lockless:app", "default_device_limit": LIMIT, "group_size": group_size}
+    with running_service(database_url, folder, workers=workers, **unlocked, **PATIENT) as lockless:
+        in_rounds(lockless, [devices(user, 20) for user in users])
     assert max(len(devices_of(auditor, user)) for user in users) > LIMIT
 
 
