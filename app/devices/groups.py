@@ -1,7 +1,7 @@
 """Group registration: while one group is in the database, the calls that arrive wait, and are the next group.
 
-Nobody waits for others to come: a call that finds nobody in the database goes there at once, and alone. See
-docs/decisions/0024-group-registration.md.
+Nobody waits for others to come: a call that finds nobody in the database goes there at once, and alone if no
+other has arrived with it. See docs/decisions/0024-group-registration.md.
 """
 
 import asyncio
@@ -61,27 +61,19 @@ class Groups:
         """
         if self._settings.group_size == 1 or call.asks_for_room or self._db.has_several_writers:
             return await self._alone(call)
-        if self._turns or self._waiting:
-            return await self._in_queue(call)
-        turn = self._begin_turn()
-        try:
-            return await self._alone(call)
-        finally:
-            self._end_turn(turn)
-
-    async def _alone(self, call: Call, earlier: Earlier | None = None) -> Registered:
-        args = (self._settings, call.origin, call.user_id, call.device_id, call.new)
-        return await self._db.submit(service.register, *args, earlier=earlier)
-
-    async def _in_queue(self, call: Call) -> Registered:
         if len(self._waiting) >= self._settings.group_queue:
             raise Overloaded("Too many registrations wait.")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Registered] = loop.create_future()
         gives_up = loop.call_later(self._settings.database_pool_wait_seconds, _give_up, answer)
         self._waiting.append(_Waiting(call, current_calls(), answer, gives_up))
-        self._begin_next_group()
+        if not self._turns:
+            loop.call_soon(self._begin_next_group)  # after the calls that have arrived by now
         return await answer
+
+    async def _alone(self, call: Call, earlier: Earlier | None = None) -> Registered:
+        args = (self._settings, call.origin, call.user_id, call.device_id, call.new)
+        return await self._db.submit(service.register, *args, earlier=earlier)
 
     def _begin_turn(self) -> asyncio.TimerHandle:
         """Those who wait hold still from now on, until the turn is ended or has been long enough."""
