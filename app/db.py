@@ -64,17 +64,25 @@ class CommitUncertain(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A run of `attempt` that failed. `began_at` is when the call's time began, by the monotonic clock."""
+    """What `attempt` left of a call. `began_at` is when its time began, by the monotonic clock.
+
+    `failure` is what failed the run, if that did fail.
+    """
 
     began_at: float
+    failure: Failure | None = None
     uncertain_result: Any = None
 
 
 class RunFailed(Exception):
-    """A run of `Database.attempt` was rolled back, or its COMMIT is uncertain: then with its `result`."""
+    """A run of `Database.attempt` was rolled back, or its COMMIT is uncertain: then with its `result`.
 
-    def __init__(self, result: Any = None) -> None:
-        super().__init__()
+    `failure` is None where it came from a mistake of our own.
+    """
+
+    def __init__(self, failure: Failure | None, result: Any = None) -> None:
+        super().__init__(failure)
+        self.failure = failure
         self.result = result
 
 
@@ -176,9 +184,12 @@ class Database:
         Calls wait here and not in threads or in the pool, so that a thread never waits for a connection
         which another waiting thread would have to give back.
         """
+        patience_seconds = self._settings.database_pool_wait_seconds
+        if earlier is not None:
+            patience_seconds = min(patience_seconds, self._end_of(earlier.began_at) - time.monotonic())
         try:
             with metrics.POOL_WAITING.track_inprogress():
-                async with asyncio.timeout(self._settings.database_pool_wait_seconds):
+                async with asyncio.timeout(patience_seconds):
                     await self._free_connections.acquire()
         except TimeoutError:
             metrics.POOL_TIMEOUTS.inc()
@@ -206,12 +217,23 @@ class Database:
         options: dict[str, Any] = {"read_only": read_only}
         if earlier is not None:
             record.began_at = earlier.began_at
-            metrics.RETRIES.inc()
             if earlier.uncertain_result is not None:
                 options["uncertain_result"] = earlier.uncertain_result
                 record.uncertain_commits = 1
         with self._recorded(record):
+            if earlier is not None and earlier.failure is not None:
+                self._give_up_if_late(earlier.began_at, earlier.failure)
             return self._run_until_final(record, options, work, *args)
+
+    def _end_of(self, began_at: float) -> float:
+        return began_at + self._settings.lock_budget_seconds
+
+    def _give_up_if_late(self, began_at: float, failure: Failure) -> None:
+        """Raise the answer of an earlier failure where the lock budget has no time for one run more."""
+        if time.monotonic() + SHORTEST_RUN_SECONDS > self._end_of(began_at):
+            metrics.RETRIES_USED_UP.inc()
+            raise failure.answer
+        metrics.RETRIES.inc()
 
     @contextmanager
     def _recorded(self, record: recording.Transaction) -> Iterator[None]:
@@ -236,24 +258,24 @@ class Database:
                 return self._run_once(self._engine_of_groups, ends_at, {}, work, *args)
             except (CommitUncertain, DBAPIError, NoFreeConnection, dialects.SessionRefused) as error:
                 record.outcome = "run_again"
-                cause = error.cause if isinstance(error, CommitUncertain) else error
-                if isinstance(cause, DBAPIError):
-                    failure = failure_of(cause)
-                    record.run_failed(failure.kind if failure else "other", number_of(cause))
+                failed = _failed_attempt(error, record)
                 log.warning(
-                    "A run for several calls failed, each runs again alone: %s", cause, extra=record.facts()
+                    "A run for several calls failed, each runs again alone: %s",
+                    error.orig if isinstance(error, DBAPIError) else error,
+                    extra=record.facts(),
                 )
-                raise RunFailed(error.result if isinstance(error, CommitUncertain) else None) from error
+                raise failed from error
 
     def _run_until_final(
         self, record: recording.Transaction, options: dict[str, Any], work: Work[R], *args: Any
     ) -> R:
-        ends_at = record.began_at + self._settings.lock_budget_seconds
+        ends_at = self._end_of(record.began_at)
         preliminaries = 0
         failed: Failure | None = None
         while True:
             try:
-                result = self._run_once(self._engine, ends_at, options, work, *args)
+                with metrics.POOL_IN_USE.track_inprogress():
+                    result = self._run_once(self._engine, ends_at, options, work, *args)
             except RunFirst as first:
                 preliminaries += 1
                 if preliminaries > MOST_PRELIMINARIES:
@@ -289,7 +311,6 @@ class Database:
         self, engine: Engine, ends_at: float, options: dict[str, Any], work: Work[R], *args: Any
     ) -> R:
         with (
-            metrics.POOL_IN_USE.track_inprogress(),
             engine.connect().execution_options(**options) as tx,
             recording.Run(),
         ):
@@ -345,6 +366,20 @@ class Database:
         if self._settings.contention_retries is not None:
             return self._settings.contention_retries
         return RETRIES_WITH_SEVERAL_WRITERS if self._several_writers else RETRIES
+
+
+def _failed_attempt(error: Exception, record: recording.Transaction) -> RunFailed:
+    result = None
+    cause = error
+    if isinstance(error, CommitUncertain):
+        result, cause = error.result, error.cause
+    if not isinstance(cause, DBAPIError):
+        return RunFailed(UNFIT)
+    failure = failure_of(cause)
+    record.run_failed(failure.kind if failure else "other", number_of(cause))
+    if isinstance(error, CommitUncertain):  # «nothing was changed» may not be said
+        failure = replace(failure or GONE, answer=DatabaseUnavailable)
+    return RunFailed(failure, result)
 
 
 def _tell_if_it_is_back(record: recording.Transaction, failed: Failure | None) -> None:

@@ -115,7 +115,7 @@ ASKED = {
         "mysql": "SELECT place, user_id, device_id FROM JSON_TABLE(:asked, '$[*]' COLUMNS ("
         "place FOR ORDINALITY, user_id BIGINT UNSIGNED PATH '$[0]',"
         " device_id VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin PATH '$[1]')) AS listed",
-        "sqlite": "SELECT key AS place, json_extract(value, '$[0]') AS user_id,"
+        "sqlite": "SELECT key + 1 AS place, json_extract(value, '$[0]') AS user_id,"
         " json_extract(value, '$[1]') AS device_id FROM json_each(:asked)",
     }.items()
 }

@@ -15,9 +15,11 @@ from app.devices.schemas import Device, NewDevice
 from app.devices.service import Registered
 from app.errors import AppError, DeviceBlocked, DeviceLimitReached, RegistrationRateExceeded
 from app.events.queries import append_of_several
+from app.failures import Failure
 from app.origin import Origin
 from app.quotas.queries import insert_lock_rows, lock_users_if_free, quota_of
-from app.recording import on_behalf_of
+from app.recording import Call as Record
+from app.recording import current_calls, on_behalf_of
 from app.settings import Settings
 
 
@@ -29,6 +31,7 @@ class Call:
     user_id: int
     device_id: str
     new: NewDevice
+    records: tuple[Record, ...] = field(default_factory=current_calls)
 
     @property
     def device(self) -> tuple[int, str]:
@@ -42,8 +45,13 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """The call is to go through `service.register`. `uncertain_result`, if its COMMIT may have happened."""
+    """The call is to go through `service.register`.
 
+    `failure` is what failed the group's run, if that is why; `uncertain_result`, if its COMMIT may have
+    happened.
+    """
+
+    failure: Failure | None = None
     uncertain_result: Registered | None = None
 
 
@@ -56,11 +64,14 @@ def register_together(db: Database, settings: Settings, calls: Sequence[Call]) -
     Waits for no user's lock. Where a run fails it is rolled back, and all of its calls go alone.
     """
     try:
-        with on_behalf_of():  # it is no run of theirs, which the lines of the log count
-            looked_at = db.attempt(refuse_without_lock, settings, calls)
-    except RunFailed:
-        return [Alone()] * len(calls)
+        looked_at = db.attempt(refuse_without_lock, settings, calls)
+    except RunFailed as failed:
+        return [Alone(failed.failure)] * len(calls)
     undecided = [call for call, outcome in zip(calls, looked_at, strict=True) if outcome is None]
+    for call, outcome in zip(calls, looked_at, strict=True):
+        if isinstance(outcome, AppError):
+            for record in call.records:
+                record.attempts += 1  # of those who go on, the run that decides is the one which counts
     decided = iter(_decided_under_locks(db, settings, undecided))
     return [next(decided) if outcome is None else outcome for outcome in looked_at]
 
@@ -69,11 +80,11 @@ def _decided_under_locks(db: Database, settings: Settings, calls: Sequence[Call]
     if not calls:
         return []
     try:
-        return db.attempt(register_under_locks, settings, calls)
+        with on_behalf_of(*(record for call in calls for record in call.records)):
+            return db.attempt(register_under_locks, settings, calls)
     except RunFailed as failed:
-        if failed.result is None:
-            return [Alone()] * len(calls)
-        return [Alone(one if isinstance(one, Registered) else None) for one in failed.result]
+        outcomes = failed.result or [None] * len(calls)
+        return [Alone(failed.failure, one if isinstance(one, Registered) else None) for one in outcomes]
 
 
 def refuse_without_lock(tx: Tx, settings: Settings, calls: Sequence[Call]) -> list[Outcome | None]:
@@ -91,7 +102,8 @@ def refuse_without_lock(tx: Tx, settings: Settings, calls: Sequence[Call]) -> li
     without_lock_row = set()
     for call, state in zip(calls, states, strict=True):
         limit = settings.default_device_limit if state.own_limit is None else state.own_limit
-        if state.is_known or state.is_blocked or state.some_expired or state.used < limit:
+        is_open = state.is_known or state.is_blocked or state.some_expired or state.used < limit
+        if is_open or settings.max_registrations_per_day:  # which comes before the limit, see `register`
             outcomes.append(None)
             if not state.has_lock_row:
                 without_lock_row.add(call.user_id)
@@ -143,15 +155,15 @@ class _Group:
             quota = quota_of(used, state.own_limit, state.quota_revision, default_limit)
             self.decided.add(call.device)
             return service.refreshed(self.tx, self.known[call.device], quota, self.at, call.new)
-        quota = quota_of(used + 1, state.own_limit, state.quota_revision, default_limit)
-        if used >= quota.limit:
-            return DeviceLimitReached(call.user_id, limit=quota.limit, used=used)
         if self.settings.max_registrations_per_day and self.added[call.user_id]:
             return Alone()  # the events of those before it count as well, and are not written yet
         try:
             service.refuse_above_daily_rate(self.tx, self.settings, call.user_id, self.at)
         except RegistrationRateExceeded as refusal:
             return refusal
+        quota = quota_of(used + 1, state.own_limit, state.quota_revision, default_limit)
+        if used >= quota.limit:
+            return DeviceLimitReached(call.user_id, limit=quota.limit, used=used)
         device = service.new_device(self.settings, *call.device, call.new, self.at)
         self.decided.add(call.device)
         self.added[call.user_id] += 1

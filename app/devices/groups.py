@@ -8,7 +8,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Coroutine, Sequence
-from contextvars import Context
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,8 +20,6 @@ from app.devices import service
 from app.devices.group_service import Alone, Call, Outcome, register_together
 from app.devices.service import Registered
 from app.errors import Overloaded
-from app.recording import Call as Record
-from app.recording import current_calls, on_behalf_of
 from app.settings import Settings
 
 R = TypeVar("R")
@@ -33,12 +31,12 @@ LONGEST_TURN_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A call in the queue. `arrived_at` is by the monotonic clock."""
+    """A call in the queue, made in its caller's context. `arrived_at` is by the monotonic clock."""
 
     call: Call
-    records: tuple[Record, ...]
     answer: asyncio.Future[Registered]
     gives_up: asyncio.TimerHandle
+    context: Context = field(default_factory=copy_context)
     arrived_at: float = field(default_factory=time.monotonic)
 
 
@@ -66,7 +64,7 @@ class Groups:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Registered] = loop.create_future()
         gives_up = loop.call_later(self._settings.database_pool_wait_seconds, _give_up, answer)
-        self._waiting.append(_Waiting(call, current_calls(), answer, gives_up))
+        self._waiting.append(_Waiting(call, answer, gives_up))
         if not self._turns:
             loop.call_soon(self._begin_next_group)  # after the calls that have arrived by now
         return await answer
@@ -96,7 +94,8 @@ class Groups:
             self._answer_alone(group[0]).add_done_callback(lambda _: self._end_turn(turn))
         elif group:
             self._groups += 1
-            self._start(self._answer_together(group, self._begin_turn()))
+            # In a context that is nobody's: what is recorded there is told to those whom the group names.
+            self._start(self._answer_together(group, self._begin_turn()), Context())
 
     def _next_group(self) -> list[_Waiting]:
         """Those who came first, but for those who have left or were sent away."""
@@ -113,10 +112,9 @@ class Groups:
         calls = [one.call for one in group]
         outcomes: Sequence[Outcome] = [Alone()] * len(group)
         try:
-            with on_behalf_of(*(record for one in group for record in one.records)):
-                outcomes = await to_thread.run_sync(
-                    register_together, self._db, self._settings, calls, limiter=self._threads
-                )
+            outcomes = await to_thread.run_sync(
+                register_together, self._db, self._settings, calls, limiter=self._threads
+            )
         finally:  # after a fault, the calls that had no part in it are answered alone
             self._groups -= 1
             self._end_turn(turn)
@@ -128,24 +126,19 @@ class Groups:
             return  # the caller has left
         if isinstance(outcome, Alone):
             metrics.GROUP_LEFT.inc()
-            self._answer_alone(one, Earlier(one.arrived_at, outcome.uncertain_result))
+            self._answer_alone(one, Earlier(one.arrived_at, outcome.failure, outcome.uncertain_result))
         elif isinstance(outcome, Registered):
             one.answer.set_result(outcome)
         else:
             one.answer.set_exception(outcome)
 
     def _answer_alone(self, one: _Waiting, earlier: Earlier | None = None) -> asyncio.Task[Registered]:
-        async def register_alone() -> Registered:
-            with on_behalf_of(*one.records):
-                return await self._alone(one.call, earlier)
-
-        task = self._start(register_alone())
+        task = self._start(self._alone(one.call, earlier), one.context)
         task.add_done_callback(lambda done: _pass_on(done, one.answer))
         return task
 
-    def _start(self, work: Coroutine[Any, Any, R]) -> asyncio.Task[R]:
-        # In a context of its own: what is recorded there is of the calls that are named there.
-        task = asyncio.get_running_loop().create_task(work, context=Context())
+    def _start(self, work: Coroutine[Any, Any, R], context: Context) -> asyncio.Task[R]:
+        task = asyncio.get_running_loop().create_task(work, context=context)
         self._tasks.add(task)  # the loop alone would let go of it
         task.add_done_callback(self._tasks.discard)
         return task

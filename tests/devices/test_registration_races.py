@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
@@ -67,14 +68,9 @@ def test_the_same_race_passes_the_limit_once_the_lock_is_taken_out(
 ) -> None:
     """What these tests would say of a service without `FOR UPDATE`: that it breaks."""
     users = [new_user() for _ in range(20)]
+    unlocked: dict[str, Any] = {"application": "tests.lockless:app", "default_device_limit": LIMIT, **PATIENT}
     with running_service(
-        database_url,
-        folder,
-        workers=workers,
-        application="tests.lockless:app",
-        default_device_limit=LIMIT,
-        group_size=group_size,
-        **PATIENT,
+        database_url, folder, workers=workers, group_size=group_size, **unlocked
     ) as lockless:
         in_rounds(lockless, [devices(user, 20) for user in users])
     assert max(len(devices_of(auditor, user)) for user in users) > LIMIT
