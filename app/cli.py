@@ -21,8 +21,8 @@ from app.audit.command import COULD_NOT_LOOK
 from app.audit.command import audit as audit_all
 from app.auth.user_tokens import user_tokens
 from app.console import fail, settings_or_fail
-from app.db import make_engine
 from app.embedded import resolve_root_key
+from app.engines import make_engine
 from app.imports.command import import_file
 from app.imports.run import Import
 from app.imports.service import OverLimit

@@ -1,9 +1,10 @@
 """What the settings of the database may be, each alone and beside the others."""
 
+import re
 from typing import Annotated
 
 from pydantic import AfterValidator, SecretStr, ValidationInfo
-from sqlalchemy.engine import make_url
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from app.tls import verified_tls
@@ -11,6 +12,9 @@ from app.tls import verified_tls
 # Each connection would get a database of its own.
 _NO_FILE = (None, "", ":memory:")
 SUPPORTED_DATABASES = ("mysql+pymysql", "mariadb+pymysql", "sqlite")
+USUAL_PORT = 3306
+# A name or an IPv4 address as it is, an IPv6 address in brackets.
+_HOST = re.compile(r"(?P<host>[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 
 
 def _supported(value: SecretStr) -> SecretStr:
@@ -59,6 +63,34 @@ def _same_database(value: SecretStr, others: ValidationInfo) -> SecretStr:
     return value
 
 
+def node_urls(url: URL, hosts: str | None) -> tuple[URL, ...]:
+    """One URL for each of the hosts, which stand in place of the URL's own; raises ValueError."""
+    if hosts is None:
+        return (url,)
+    urls = []
+    for host in hosts.lower().split(","):
+        found = _HOST.fullmatch(host.strip())
+        if found is None or not 0 < int(found["port"] or url.port or USUAL_PORT) < 2**16:
+            raise ValueError("is not a list of hosts such as db1:3306,db2:3306,db3")
+        port = int(found["port"] or url.port or USUAL_PORT)
+        node = url.set(host=found["host"].strip("[]"), port=port)
+        if node in urls:
+            raise ValueError(f"names {host.strip()} twice")
+        urls.append(node)
+    return tuple(urls)
+
+
+def _of_a_cluster(hosts: str, others: ValidationInfo) -> str:
+    if "database_url" in others.data:
+        url = make_url(others.data["database_url"].get_secret_value())
+        if url.get_backend_name() == "sqlite":
+            raise ValueError("is of no use: CUPO_DATABASE_URL is a file")
+        if "unix_socket" in url.query:
+            raise ValueError("is of no use: CUPO_DATABASE_URL leads to a socket of this machine")
+        node_urls(url, hosts)
+    return hosts
+
+
 def _usable(ca_file: str, others: ValidationInfo) -> str:
     for secret in filter(None, (others.data.get("database_url"), others.data.get("migration_database_url"))):
         url = make_url(secret.get_secret_value())
@@ -86,5 +118,6 @@ def _usable_with_its_key(certificate_file: str | None, others: ValidationInfo) -
 
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_supported)]
 MigrationUrl = Annotated[SecretStr, AfterValidator(_supported), AfterValidator(_same_database)]
+DatabaseHosts = Annotated[str, AfterValidator(_of_a_cluster)]
 CaFile = Annotated[str, AfterValidator(_usable)]
 CertificateFile = Annotated[str | None, AfterValidator(_usable_with_its_key)]

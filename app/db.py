@@ -1,28 +1,26 @@
-"""The database: a pool of READ COMMITTED connections, and the only begin, commit and run-again.
+"""The database: pools of READ COMMITTED connections, and the only begin, commit and run-again.
 
 A use case is a function `work(tx, *args)` that only talks to `tx`, since it may run more than once.
 """
 
 import asyncio
+import copy
 import logging
-import math
 import random
-import re
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import Any, Concatenate, TypeVar
+from typing import Any, Concatenate, Self, TypeVar
 
-from anyio import CapacityLimiter, to_thread
-from sqlalchemy import create_engine, event
-from sqlalchemy.engine import Connection, Engine, ExceptionContext
+from anyio import to_thread
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
-from app import dialects, duties, embedded, metrics, recording, tracing
+from app import dialects, duties, metrics, recording, tracing
 from app.errors import DatabaseUnavailable, Overloaded
 from app.failures import GONE, UNFIT, Failure, failure_of, number_of
+from app.nodes import NOBODY, Node, Nodes
 from app.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -36,9 +34,6 @@ RETRIES_WITH_SEVERAL_WRITERS = 12  # certification conflicts come in rows when m
 FIRST_PAUSE_SECONDS = 0.01
 LONGEST_PAUSE_SECONDS = 0.32
 SHORTEST_RUN_SECONDS = 1  # InnoDB counts lock waits in whole seconds, so a run may take this long
-# Duplicate entry, syntax error near …, incorrect values of several kinds: their text has what a caller sent.
-QUOTES_VALUES = frozenset({1062, 1064, 1292, 1366, 1411, 1525, 1586})
-_QUOTED = re.compile("'.*'", re.DOTALL)
 # A row that is missing again each time it was made: somebody deletes lock rows.
 MOST_PRELIMINARIES = 10
 
@@ -71,77 +66,41 @@ def is_multi_writer(tx: Tx) -> bool:
     return bool(tx.info.get("multi_writer", False))
 
 
-def make_engine(settings: Settings, *, pool_size: int, patience_seconds: int | None = None) -> Engine:
-    """An engine whose connections are READ COMMITTED, verified, and cost no round trip to check out or in.
-
-    A server that leaves a statement unanswered is given up after `patience_seconds`, by default one second
-    after the longest lock wait would have ended.
-    """
-    url = settings.url
-    if url.drivername == "mariadb+pymysql":
-        url = url.set(drivername="mysql+pymysql")
-    engine = create_engine(
-        url,
-        connect_args=dialects.connect_arguments(
-            url, settings, patience_seconds or math.ceil(settings.lock_budget_seconds) + 1
-        ),
-        pool_size=pool_size,
-        max_overflow=0,
-        pool_timeout=settings.database_pool_wait_seconds,
-        pool_recycle=settings.idle_connection_seconds * 3 // 4,  # before the server's wait_timeout ends it
-        pool_pre_ping=False,  # a dead connection shows by its error, and the transaction runs again
-        pool_reset_on_return=None,  # Database.transact has committed or rolled back by then
-        hide_parameters=True,  # what callers sent is no part of an error's text, which goes to the log
-    )
-    if settings.is_embedded:
-        event.listen(engine, "do_connect", embedded.close_to_others)
-    dialects.prepare_sessions(engine, settings)
-    event.listen(engine, "handle_error", _recognise_lost_session)
-    event.listen(engine, "handle_error", _hide_values)
-    tracing.watch_statements(engine)
-    return engine
-
-
-def _hide_values(context: ExceptionContext) -> None:
-    """Out of the server's own words too, for the same reason as `hide_parameters`."""
-    match context.original_exception.args:
-        case (int(number), str(words)) if number in QUOTES_VALUES:
-            context.original_exception.args = (number, _QUOTED.sub("'…'", words))
-            if context.sqlalchemy_exception is not None:  # has them as well
-                message, *rest = context.sqlalchemy_exception.args
-                context.sqlalchemy_exception.args = (_QUOTED.sub("'…'", message), *rest)
-
-
-def _recognise_lost_session(context: ExceptionContext) -> None:
-    """Have SQLAlchemy drop the connection for each error after which this server or session is of no use."""
-    error = context.sqlalchemy_exception
-    failure = failure_of(error) if isinstance(error, DBAPIError) else None
-    if failure is not None and failure.drop_connection:
-        context.is_disconnect = True
-
-
 class Database:
-    """The pool and its transactions. `submit` is for the event loop, `transact` for any other caller."""
+    """The nodes and transactions on them. `submit` is for the event loop, `transact` for any other caller.
+
+    Each run of a transaction goes to the node that its user's calls prefer of those that are in use.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._engine = make_engine(settings, pool_size=settings.database_pool_size)
-        self._free_connections = asyncio.Semaphore(settings.database_pool_size)
-        self._threads = CapacityLimiter(settings.database_pool_size)
+        self._nodes = Nodes(settings)
+        self.user_id = NOBODY
         self._several_writers = False
-        metrics.POOL_SIZE.set(settings.database_pool_size)
+        metrics.POOL_SIZE.set(settings.database_pool_size * len(settings.urls))
 
     def open_connections(self) -> None:
-        """Fill the pool, which a first burst of calls would else have to wait for.
+        """Fill the pools, which a first burst of calls would else have to wait for.
 
         A database that is not there is left to the calls, which say so.
         """
-        with ExitStack() as opened, suppress(SQLAlchemyError, dialects.SessionRefused):
-            for _ in range(self._settings.database_pool_size):
-                opened.enter_context(self._engine.connect())
+        for node in self._nodes:
+            node.open_connections()
 
     def close(self) -> None:
-        self._engine.dispose()
+        self._nodes.close()
+
+    def of_user(self, user_id: int) -> Self:
+        """This same database, where all calls prefer one node: the one of this user."""
+        if not self._nodes.are_several:
+            return self
+        own = copy.copy(self)
+        own.user_id = user_id
+        return own
+
+    def node_of(self, user_id: int) -> Node:
+        """Where a call of this user would go now."""
+        return self._nodes.node_of(user_id)
 
     async def submit(self, work: Work[R], *args: Any, read_only: bool = False) -> R:
         """`transact` in a thread, once a connection is free; Overloaded (503) if none is in time.
@@ -149,20 +108,21 @@ class Database:
         Calls wait here and not in threads or in the pool, so that a thread never waits for a connection
         which another waiting thread would have to give back.
         """
+        node = self.node_of(self.user_id)
         try:
             with metrics.POOL_WAITING.track_inprogress():
                 async with asyncio.timeout(self._settings.database_pool_wait_seconds):
-                    await self._free_connections.acquire()
+                    await node.free_connections.acquire()
         except TimeoutError:
             metrics.POOL_TIMEOUTS.inc()
             raise Overloaded from None
         try:
             with metrics.THREADS_IN_USE.track_inprogress():
                 return await to_thread.run_sync(
-                    lambda: self.transact(work, *args, read_only=read_only), limiter=self._threads
+                    lambda: self.transact(work, *args, read_only=read_only), limiter=node.threads
                 )
         finally:
-            self._free_connections.release()
+            node.free_connections.release()
 
     def transact(self, work: Work[R], *args: Any, read_only: bool = False) -> R:
         """Run `work(tx, *args)` in one transaction, commit, and return its result.
@@ -187,8 +147,9 @@ class Database:
         preliminaries = 0
         failed: Failure | None = None
         while True:
+            node = self.node_of(self.user_id)
             try:
-                result = self._run_once(ends_at, options, work, *args)
+                result = self._run_once(node, ends_at, options, work, *args)
             except RunFirst as first:
                 preliminaries += 1
                 if preliminaries > MOST_PRELIMINARIES:
@@ -198,12 +159,14 @@ class Database:
                 options["uncertain_result"] = uncertain.result
                 record.uncertain_commits += 1
                 at_commit = failure_of(uncertain.cause) or GONE
+                node.doubt_after(at_commit)
                 self._pause_or_give_up(record, ends_at, at_commit, uncertain.cause, failed)
                 failed = at_commit
             except DBAPIError as error:
                 failure = failure_of(error)
                 if failure is None:
                     raise
+                node.doubt_after(failure)
                 if "uncertain_result" in options:  # «nothing was changed» may no longer be said
                     failure = replace(failure, answer=DatabaseUnavailable)
                 self._pause_or_give_up(record, ends_at, failure, error, failed)
@@ -212,18 +175,16 @@ class Database:
                 metrics.POOL_TIMEOUTS.inc()
                 raise Overloaded from timeout
             except dialects.SessionRefused as refused:
-                record.run_failed(UNFIT.kind)
-                if not duties.tells_of(UNFIT.answer):
-                    log.error("%s", refused)  # noqa: TRY400 - its text is the whole story
+                _tell_of_refusal(record, refused)
                 raise DatabaseUnavailable from refused
             else:
                 _tell_if_it_is_back(record, failed)
                 return result
 
-    def _run_once(self, ends_at: float, options: dict[str, Any], work: Work[R], *args: Any) -> R:
+    def _run_once(self, node: Node, ends_at: float, options: dict[str, Any], work: Work[R], *args: Any) -> R:
         with (
             metrics.POOL_IN_USE.track_inprogress(),
-            self._engine.connect().execution_options(**options) as tx,
+            node.engine.connect().execution_options(**options) as tx,
             recording.Run(),
         ):
             self._several_writers = is_multi_writer(tx)
@@ -278,6 +239,12 @@ class Database:
         if self._settings.contention_retries is not None:
             return self._settings.contention_retries
         return RETRIES_WITH_SEVERAL_WRITERS if self._several_writers else RETRIES
+
+
+def _tell_of_refusal(record: recording.Transaction, refused: dialects.SessionRefused) -> None:
+    record.run_failed(UNFIT.kind)
+    if not duties.tells_of(UNFIT.answer):
+        log.error("%s", refused)
 
 
 def _tell_if_it_is_back(record: recording.Transaction, failed: Failure | None) -> None:

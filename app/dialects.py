@@ -17,6 +17,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import TypeDecorator
 
+from app.fitness import require_fit_node
 from app.settings import Settings
 from app.tls import unverified_tls, verified_tls
 
@@ -118,6 +119,15 @@ class _Connection(pymysql.connections.Connection):
     no other call of the process can use.
     """
 
+    def connect(self, sock: Any = None) -> None:
+        """Within the time-out of connecting, also where a server accepts and then says nothing."""
+        patience: int = self._read_timeout  # type: ignore[has-type] # not in the stubs
+        self._read_timeout = self.connect_timeout
+        try:
+            super().connect(sock)
+        finally:
+            self._read_timeout = patience
+
     def _create_ssl_ctx(self, options: Any) -> ssl.SSLContext:
         return super()._create_ssl_ctx(options) if options else unverified_tls()  # type: ignore[misc] # not in the stubs
 
@@ -136,7 +146,8 @@ def connect_arguments(url: URL, settings: Settings, patience_seconds: int) -> di
         )
     return tls | {
         "charset": "utf8mb4",
-        "connect_timeout": settings.database_connect_timeout_seconds,
+        "connect_timeout": settings.database_connect_timeout_seconds
+        or (1 if settings.has_several_nodes else 3),
         "read_timeout": patience_seconds,
         "write_timeout": patience_seconds,
     }
@@ -194,6 +205,8 @@ def _prepare_mysql(connection: Any, settings: Settings) -> bool:
         cursor.execute(session_variables(settings, is_mariadb=is_mariadb))
         cursor.execute(READ_BACK)
         found = {name.lower(): value.upper() for name, value in cursor.fetchall()}
+        if settings.has_several_nodes:
+            require_fit_node(cursor, is_mariadb=is_mariadb)
     connection.commit()
     isolation = found.get("transaction_isolation") or found.get("tx_isolation")
     if isolation != "READ-COMMITTED":

@@ -131,6 +131,12 @@ def tls_refusal(original: BaseException | None) -> str | None:
     return None
 
 
+def is_unanswered(error: DBAPIError) -> bool:
+    """Whether no server said it but the driver, which got no answer (numbers 2000 to 2999)."""
+    number = number_of(error)
+    return number is not None and number // 1000 == 2
+
+
 def number_of(error: DBAPIError) -> int | None:
     """The server's or the driver's number of the error; of SQLite's, its extended result code."""
     original = error.orig

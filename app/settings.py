@@ -1,6 +1,5 @@
 """Settings: one frozen object, read once from the environment (prefix `CUPO_`)."""
 
-import os
 from typing import Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
@@ -8,13 +7,10 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 
 from app.client_settings import Origins, ProxyNetworks
-from app.database_settings import CaFile, CertificateFile, DatabaseUrl, MigrationUrl
+from app.complaints import PREFIX, complaint, unknown_names
+from app.database_settings import CaFile, CertificateFile, DatabaseHosts, DatabaseUrl, MigrationUrl, node_urls
 from app.operation_settings import Instant, Traces
 from app.token_settings import ClaimToMeet, Hs256Secret, JwksFile, JwksUrl, RootKey
-
-PREFIX = "CUPO_"
-# Read by scripts and tests, not by the service.
-NOT_SETTINGS = frozenset({"CUPO_TEST_DATABASE_URL"})
 
 
 class BadSettings(Exception):
@@ -30,6 +26,11 @@ class Settings(BaseSettings):
         default=SecretStr("sqlite:///var/cupo.db"),
         description="Where devices are kept: `mysql+pymysql://user:password@host:3306/name` (MySQL and "
         "MariaDB), or a SQLite file for one machine.",
+    )
+    database_hosts: DatabaseHosts | None = Field(
+        default=None,
+        description="The nodes of one Galera cluster or replication group, `db1:3306,db2,db3`, in place of "
+        "the URL's host; a user's calls prefer one of them. Unset: the URL's host alone.",
     )
     migration_database_url: MigrationUrl | None = Field(
         default=None,
@@ -177,8 +178,12 @@ class Settings(BaseSettings):
         le=60,
         description="How long a call waits for a free connection before 503 `overloaded`.",
     )
-    database_connect_timeout_seconds: int = Field(
-        default=3, ge=1, le=60, description="How long a new database connection may take."
+    database_connect_timeout_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=60,
+        description="How long a new database connection may take. Unset: 3, or 1 where there is another "
+        "node to go to.",
     )
     lock_budget_seconds: float = Field(
         default=5.0,
@@ -253,12 +258,23 @@ class Settings(BaseSettings):
 
     @property
     def url(self) -> URL:
-        return make_url(self.database_url.get_secret_value())
+        """The first node's, where there are several."""
+        return self.urls[0]
+
+    @property
+    def urls(self) -> tuple[URL, ...]:
+        return node_urls(make_url(self.database_url.get_secret_value()), self.database_hosts)
+
+    @property
+    def has_several_nodes(self) -> bool:
+        return len(self.urls) > 1
 
     @property
     def of_migrations(self) -> "Settings":
-        """These, with the account that may change the schema."""
-        return self.model_copy(update={"database_url": self.migration_database_url or self.database_url})
+        """These, with the account that may change the schema, at the host of its own URL."""
+        if self.migration_database_url is None:
+            return self
+        return self.model_copy(update={"database_url": self.migration_database_url, "database_hosts": None})
 
     @property
     def is_embedded(self) -> bool:
@@ -274,25 +290,11 @@ def load_settings(**overrides: Any) -> Settings:
 
     A `CUPO_` name that is no setting is refused: a typo would otherwise leave a default in force unseen.
     """
-    known = {PREFIX + name.upper() for name in Settings.model_fields} | NOT_SETTINGS
-    unknown = sorted(
-        name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known
-    )
+    unknown = unknown_names(Settings.model_fields)
     if unknown:
         raise BadSettings("\n".join(f"{name}: is not a setting of Cupo" for name in unknown))
     try:
         return Settings(**overrides)
     except ValidationError as invalid:
-        raise BadSettings("\n".join(_complaint(error) for error in invalid.errors())) from None
-
-
-def _complaint(error: Any) -> str:
-    """One line that names the variable, and never shows a secret's value."""
-    name = str(error["loc"][0])
-    reason = error["msg"].removeprefix("Value error, ")
-    field = Settings.model_fields.get(name)
-    is_secret = field is not None and "SecretStr" in str(field.annotation)
-    # The @: an address may have a password in it.
-    is_shown = error["input"] is not None and not is_secret and "@" not in str(error["input"])
-    shown = f" (given: {error['input']!r})" if is_shown else ""
-    return f"{PREFIX}{name.upper()}: {reason}{shown}"
+        lines = (complaint(error, Settings.model_fields) for error in invalid.errors())
+        raise BadSettings("\n".join(lines)) from None

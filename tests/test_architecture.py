@@ -16,10 +16,12 @@ ROUTE_STATEMENTS = 8
 USE_CASE_LINES = 25
 USE_CASES = {"changes.py", "service.py"}
 
-# Beside queries.py: the tables, what differs between databases, the migration lock, the checks of a server.
+# Beside queries.py: the tables, what differs between databases, the migration lock, the checks of a server,
+# the state of a node.
 MAY_HAVE_SQL = {
     "app/tables.py",
     "app/dialects.py",
+    "app/fitness.py",
     "app/migrations.py",
     "app/ops/checks.py",
     "app/ops/account.py",

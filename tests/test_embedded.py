@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.db import make_engine
+from app.engines import make_engine
 from app.migrations import migrate
 from app.settings import load_settings
 from loadtest.ports import free_port

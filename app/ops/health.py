@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from sqlalchemy import Engine
 
 from app import metrics
-from app.db import make_engine
+from app.engines import make_engine
 from app.ops.checks import Check, all_hold, cheap_checks
 from app.settings import Settings
 
