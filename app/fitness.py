@@ -38,6 +38,15 @@ def look_at_node(connection: Connection) -> None:
     _require_fit(_state_of(connection))
 
 
+def unfitness(connection: Connection) -> str | None:
+    """Why the node is not fit; None of one that is."""
+    try:
+        _require_fit(_state_of(connection))
+    except NodeUnfit as unfit:
+        return str(unfit.args[1])
+    return None
+
+
 def cluster_of(connection: Connection) -> str | None:
     """The name that all nodes of its cluster have in common; None for a server of its own."""
     state = _state_of(connection)

@@ -25,6 +25,7 @@ MAY_HAVE_SQL = {
     "app/migrations.py",
     "app/ops/checks.py",
     "app/ops/account.py",
+    "app/ops/row_lock.py",
 }
 SQL = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "SHOW ", "SET SESSION", "PRAGMA ", "BEGIN")
 

@@ -1,6 +1,7 @@
 """Two servers that do not replicate: where a row is shows which of them a call went to."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +14,9 @@ from app.db import Database
 from app.settings import Settings, load_settings
 from tests.databases import migrated_database
 from tests.servers import Server, private_server
-from tests.services import ROOT_KEY, Service, running_service
+from tests.services import POLL_SECONDS, ROOT_KEY, Service, running_service
 
+PATIENCE_SECONDS = 30
 NAME = "cupo_test_routing"
 
 
@@ -64,6 +66,18 @@ def pair(pytestconfig: pytest.Config) -> Iterator[Pair]:
         with second.admin_connection() as admin:
             admin.exec_driver_sql(f"ALTER USER '{first.app_user}'@'%%' IDENTIFIED BY '{first.app_password}'")
         yield Pair((first, replace(second, app_password=first.app_password)))
+
+
+def set_read_only(server: Server, *, on: bool) -> None:
+    with server.admin_connection() as admin:
+        admin.exec_driver_sql(f"SET GLOBAL read_only = {int(on)}")
+
+
+def wait_until(happened: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + PATIENCE_SECONDS
+    while not happened():
+        assert time.monotonic() < give_up_at, "it did not happen"
+        time.sleep(POLL_SECONDS)
 
 
 def port_of(host: str) -> int:

@@ -15,24 +15,14 @@ import pytest
 from app.db import Database, Tx
 from loadtest.ports import LOOPBACK
 from tests.proxy import proxied
-from tests.routing.conftest import Pair, port_of, url_at
-from tests.servers import Server
-from tests.services import POLL_SECONDS
+from tests.routing.conftest import Pair, port_of, set_read_only, url_at, wait_until
 from tests.use_cases import list_devices, register
 
 pytestmark = pytest.mark.locking
 
 CALLERS = 8
 BUDGET_SECONDS = 5.0
-PATIENCE_SECONDS = 30
 _numbers = itertools.count(1)
-
-
-def wait_until(happened: Callable[[], bool]) -> None:
-    give_up_at = time.monotonic() + PATIENCE_SECONDS
-    while not happened():
-        assert time.monotonic() < give_up_at, "it did not happen"
-        time.sleep(POLL_SECONDS)
 
 
 def user_at(db: Database, host: str) -> int:
@@ -139,11 +129,6 @@ def test_a_node_that_accepts_and_never_answers_costs_its_first_calls_a_second(pa
                 db.of_user(user).transact(register, user, "a")
                 assert time.monotonic() - began < 0.9
     assert 0.9 < first_seconds < BUDGET_SECONDS / 2
-
-
-def set_read_only(server: Server, *, on: bool) -> None:
-    with server.admin_connection() as admin:
-        admin.exec_driver_sql(f"SET GLOBAL read_only = {int(on)}")
 
 
 def test_a_node_that_becomes_read_only_is_left_in_the_middle_of_a_call_and_not_read_either(
