@@ -4,8 +4,8 @@
         cluster.nodes[0].kill()
         cluster.partition(2, one_way="in")
 
-Each node is a server in a network namespace of its own, so it takes root. The service reaches all of them from
-this machine as usual, also one that is cut off from the other two.
+Each node is a server in a network namespace of its own, so it takes root. The service reaches all of them
+from this machine as usual, also one that is cut off from the other two.
 """
 
 from loadtest.cluster.clusters import Cluster, Kind, open_cluster, start

@@ -101,9 +101,9 @@ class Cluster:
 
 @contextlib.contextmanager
 def start(kind: Kind, folder: Path, mode: Mode = "multi-primary") -> Iterator[Cluster]:
-    """A healthy cluster in `folder`, which must not be there yet; gone at the end of the block, however it ends.
+    """A healthy cluster in `folder`, which must not be there yet or be empty. Raises ClusterError.
 
-    Also after a SIGKILL of this process: a keeper of it waits for that. Raises ClusterError.
+    Cluster and folder are gone at the end of the block, and also after a SIGKILL of this process.
     """
     prepared = prepare(kind, folder, mode)
     with _kept(folder):

@@ -42,7 +42,8 @@ class Galera:
         """It does so by itself."""
 
     def health(self, node: Node) -> Health:
-        found = node.variables("SHOW GLOBAL STATUS LIKE 'wsrep_%'")
+        shown = node.look("SHOW GLOBAL STATUS LIKE 'wsrep_%'")
+        found = {str(name): str(value) for name, value in shown}
         return Health(
             is_running=True,
             state=found.get("wsrep_local_state_comment", "?"),

@@ -47,25 +47,24 @@ class GroupReplication:
     def join(self, node: Node, *, first: bool) -> None:
         if self.health(node).state in ("RECOVERING", "ONLINE"):
             return
-        statements = [
+        account = f"SOURCE_USER = '{RECOVERY_USER}', SOURCE_PASSWORD = '{self.recovery_password}'"
+        node.run(
             "STOP GROUP_REPLICATION",  # one that was expelled, or failed to join, has to leave first
-            f"CHANGE REPLICATION SOURCE TO SOURCE_USER = '{RECOVERY_USER}',"
-            f" SOURCE_PASSWORD = '{self.recovery_password}' FOR CHANNEL 'group_replication_recovery'",
+            f"CHANGE REPLICATION SOURCE TO {account} FOR CHANNEL 'group_replication_recovery'",
             f"SET GLOBAL group_replication_bootstrap_group = {'ON' if first else 'OFF'}",
             "START GROUP_REPLICATION",
             "SET GLOBAL group_replication_bootstrap_group = OFF",
-        ]
-        node.run(*statements)
+        )
 
     def health(self, node: Node) -> Health:
-        members = node.run(
-            "SELECT member_host, member_state, member_role FROM performance_schema.replication_group_members"
+        members = node.look(
+            "SELECT member_host, member_state FROM performance_schema.replication_group_members"
         )
         own = next((member for member in members if member[0] == node.host), None)
         if own is None or own[1] == "OFFLINE":
             return Health(is_running=True, state="OFFLINE")
         reached = [member for member in members if member[1] in ("ONLINE", "RECOVERING")]
-        read_only = node.run("SELECT @@GLOBAL.super_read_only")[0][0]
+        read_only = node.look("SELECT @@GLOBAL.super_read_only")[0][0]
         return Health(
             is_running=True,
             state=own[1],

@@ -18,7 +18,9 @@ from loadtest.installations import Installation
 
 PORT = 3306
 START_SECONDS = 120
+LOOK_SECONDS = 2
 STOP_SECONDS = 30
+ENTER_SECONDS = 5  # until a command is in its namespace, where it is looked for
 POLL_SECONDS = 0.1
 # Where a node sees the cluster's folder: the accounts of the servers may not enter every folder of ours.
 INNER = Path("/mnt")
@@ -100,9 +102,9 @@ class Node:
         return bool(self.network.processes(self.number))
 
     def start(self) -> None:
-        """Start after `kill`; returns once it is a member again, which takes a copy of the data if need be.
+        """Start after `kill`; returns once it is a member again, which may take a copy of the data.
 
-        Raises ClusterError if it does not become one in two minutes, or if no other node runs that it could join.
+        Raises ClusterError if it is none in two minutes, or if no other node runs that it could join.
         """
         if self.is_running:
             raise ClusterError(f"node {self.number} is running already")
@@ -119,6 +121,7 @@ class Node:
             *self.technique.options(self, first=first),
         )
         run_detached(self.inside(words), self.log)
+        until(lambda: self.is_running, ENTER_SECONDS)
         give_up_at = time.monotonic() + START_SECONDS
         while not self._has_joined(first=first):
             # Polled: a server has no way of telling who started it that it is ready.
@@ -167,7 +170,7 @@ class Node:
                 os.kill(pid, number)
 
     def health(self) -> Health:
-        """One look; a node that does not answer in two seconds is as good as down."""
+        """One look, which waits no longer than LOOK_SECONDS for an answer."""
         if not self.is_running:
             return Health(is_running=False)
         try:
@@ -180,16 +183,16 @@ class Node:
         return self.technique.blocked_applier(self)
 
     @contextlib.contextmanager
-    def connection(self) -> Iterator[Any]:
-        """Of the administrator, autocommit."""
+    def connection(self, patience_seconds: float = START_SECONDS) -> Iterator[Any]:
+        """Of the administrator, autocommit; lost if a statement goes so long without an answer."""
         user, password = self.admin
         connection: Any = pymysql.connect(
             host=self.host,
             port=self.port,
             user=user,
             password=password,
-            connect_timeout=2,
-            read_timeout=START_SECONDS,
+            connect_timeout=LOOK_SECONDS,
+            read_timeout=patience_seconds,
             autocommit=True,
         )
         with contextlib.closing(connection):
@@ -202,9 +205,11 @@ class Node:
                 cursor.execute(statement)
             return list(cursor.fetchall())
 
-    def variables(self, query: str) -> dict[str, str]:
-        """Of a SHOW statement: names in lower case."""
-        return {str(name).lower(): str(value) for name, value in self.run(query)}
+    def look(self, query: str) -> list[tuple[Any, ...]]:
+        """`run` for one who does not wait for a node that does not answer."""
+        with self.connection(LOOK_SECONDS) as connection, connection.cursor() as cursor:
+            cursor.execute(query)
+            return list(cursor.fetchall())
 
     def last_words(self) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
@@ -221,7 +226,7 @@ def run_detached(words: tuple[str, ...], log: Path) -> None:
     """Start what outlives us, and is nobody's child: a node is ended by whoever has the cluster's folder."""
     with log.open("ab") as output:
         subprocess.run(  # noqa: S603 - our own words
-            ("setsid", "--fork", *words),
+            ("setsid", "--fork", *words),  # noqa: S607 - util-linux, wherever the machine has it
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
