@@ -122,11 +122,11 @@ class _Connection(pymysql.connections.Connection):
     def connect(self, sock: Any = None) -> None:
         """Within the time-out of connecting, also where a server accepts and then says nothing."""
         patience: int = self._read_timeout  # type: ignore[has-type] # not in the stubs
-        self._read_timeout = self.connect_timeout
+        self._read_timeout = self._write_timeout = self.connect_timeout
         try:
             super().connect(sock)
         finally:
-            self._read_timeout = patience
+            self._read_timeout = self._write_timeout = patience
 
     def _create_ssl_ctx(self, options: Any) -> ssl.SSLContext:
         return super()._create_ssl_ctx(options) if options else unverified_tls()  # type: ignore[misc] # not in the stubs

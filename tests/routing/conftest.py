@@ -1,23 +1,29 @@
 """Two servers that do not replicate: where a row is shows which of them a call went to."""
 
+import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy.engine import make_url
 
-from app.db import Database
+from app.db import Database, Tx
 from app.settings import Settings, load_settings
 from tests.databases import migrated_database
 from tests.servers import Server, private_server
 from tests.services import POLL_SECONDS, ROOT_KEY, Service, running_service
+from tests.use_cases import register
 
 PATIENCE_SECONDS = 30
 NAME = "cupo_test_routing"
+CALLERS = 8
+USERS = itertools.count(1)  # none is used twice
 
 
 @dataclass(frozen=True)
@@ -28,7 +34,8 @@ class Pair:
 
     @property
     def url(self) -> str:
-        return self.servers[0].url(NAME)
+        """Without TLS, of which a proxy between would see nothing."""
+        return f"{self.servers[0].url(NAME)}&ssl_disabled=true"
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -36,8 +43,8 @@ class Pair:
 
     def settings(self, *hosts: str, **others: Any) -> Settings:
         named = ",".join(hosts or self.hosts)
-        own: dict[str, Any] = {"multi_writer": "on", "root_key": ROOT_KEY} | others
-        return load_settings(database_url=self.url, database_hosts=named, **own)
+        own = {"database_url": self.url, "multi_writer": "on", "root_key": ROOT_KEY}
+        return load_settings(database_hosts=named, **(own | others))
 
     @contextmanager
     def database(self, *hosts: str, **others: Any) -> Iterator[Database]:
@@ -87,3 +94,47 @@ def port_of(host: str) -> int:
 def url_at(pair: Pair, host: str) -> str:
     """The service's URL of one of the hosts."""
     return make_url(pair.url).set(port=port_of(host)).render_as_string(hide_password=False)
+
+
+def user_at(db: Database, host: str) -> int:
+    """A user that no test has used yet, and that prefers this node."""
+    return next(user for user in USERS if db.node_of(user).name == host)
+
+
+def port(tx: Tx) -> int:
+    found: int = tx.exec_driver_sql("SELECT @@port").scalar_one()
+    return found
+
+
+@dataclass
+class Load:
+    """Callers without a pause, each for new users. A call that fails ends the test."""
+
+    db: Database
+    done: int = 0
+    longest_seconds: float = 0.0
+    _ending: threading.Event = field(default_factory=threading.Event)
+    _counting: threading.Lock = field(default_factory=threading.Lock)
+
+    def _call(self) -> None:
+        while not self._ending.is_set():
+            user, began = next(USERS), time.monotonic()
+            assert self.db.of_user(user).transact(register, user, "a").created
+            with self._counting:
+                self.done += 1
+                self.longest_seconds = max(self.longest_seconds, time.monotonic() - began)
+
+    @contextmanager
+    def going_on(self) -> Iterator[None]:
+        with ThreadPoolExecutor(CALLERS) as threads:
+            calls = [threads.submit(self._call) for _ in range(CALLERS)]
+            try:
+                yield
+            finally:
+                self._ending.set()
+        for call in calls:
+            call.result()
+
+    def go_on_for(self, calls: int) -> None:
+        wanted = self.done + calls
+        wait_until(lambda: self.done >= wanted)

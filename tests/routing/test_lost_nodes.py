@@ -1,72 +1,37 @@
 """Nodes that die, hang, vanish or may not be written: their users' calls go elsewhere, and come back."""
 
-import itertools
 import logging
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 
 import pytest
+from sqlalchemy.engine import make_url
 
 from app.db import Database, Tx
+from app.errors import DatabaseUnavailable
 from loadtest.ports import LOOPBACK
 from tests.proxy import proxied
-from tests.routing.conftest import Pair, port_of, set_read_only, url_at, wait_until
+from tests.routing.conftest import (
+    CALLERS,
+    USERS,
+    Load,
+    Pair,
+    port,
+    port_of,
+    set_read_only,
+    url_at,
+    user_at,
+    wait_until,
+)
 from tests.use_cases import list_devices, register
 
 pytestmark = pytest.mark.locking
 
-CALLERS = 8
 BUDGET_SECONDS = 5.0
-_numbers = itertools.count(1)
-
-
-def user_at(db: Database, host: str) -> int:
-    """A user that no test has used yet, and that prefers this node."""
-    return next(user for user in _numbers if db.node_of(user).name == host)
-
-
-def port(tx: Tx) -> int:
-    found: int = tx.exec_driver_sql("SELECT @@port").scalar_one()
-    return found
-
-
-@dataclass
-class Load:
-    """Callers without a pause, each for new users. A call that fails ends the test."""
-
-    db: Database
-    done: int = 0
-    longest_seconds: float = 0.0
-    _ending: threading.Event = field(default_factory=threading.Event)
-    _counting: threading.Lock = field(default_factory=threading.Lock)
-
-    def _call(self) -> None:
-        while not self._ending.is_set():
-            user, began = next(_numbers), time.monotonic()
-            assert self.db.of_user(user).transact(register, user, "a").created
-            with self._counting:
-                self.done += 1
-                self.longest_seconds = max(self.longest_seconds, time.monotonic() - began)
-
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        with ThreadPoolExecutor(CALLERS) as threads:
-            calls = [threads.submit(self._call) for _ in range(CALLERS)]
-            try:
-                yield
-            finally:
-                self._ending.set()
-        for call in calls:
-            call.result()
-
-    def go_on_for(self, calls: int) -> None:
-        wanted = self.done + calls
-        wait_until(lambda: self.done >= wanted)
 
 
 @pytest.fixture
@@ -116,18 +81,55 @@ def test_a_node_whose_packets_vanish_costs_its_users_time_and_no_call(pair: Pair
             assert load.longest_seconds < BUDGET_SECONDS
 
 
-def test_a_node_that_accepts_and_never_answers_costs_its_first_calls_a_second(pair: Pair) -> None:
-    with socket.create_server((LOOPBACK, 0)) as silent:
-        host = f"{LOOPBACK}:{silent.getsockname()[1]}"
-        with pair.database(pair.hosts[0], host) as db:
-            user, began = user_at(db, host), time.monotonic()
-            assert db.of_user(user).transact(register, user, "a").created
-            first_seconds = time.monotonic() - began
-            assert db.node_of(user).name == pair.hosts[0]
-            for _ in range(5):
-                user, began = next(_numbers), time.monotonic()
-                db.of_user(user).transact(register, user, "a")
-                assert time.monotonic() - began < 0.9
+# MySQL Internals, "Protocol::HandshakeV10": version, thread, salt, capabilities (TLS among them), charset and
+# status.
+GREETING = (
+    b"\x0a8.4.0\0\x01\0\0\0saltsalt\0"
+    b"\xff\xff\x2d\x02\0\xff\xdf\x15" + bytes(10) + b"saltsaltsalt\0mysql_native_password\0"
+)
+
+
+@contextmanager
+def silent_server(said: bytes) -> Iterator[str]:
+    """Accepts connections, says this, and nothing more."""
+    accepted: list[socket.socket] = []
+    listener = socket.create_server((LOOPBACK, 0))
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                client.sendall(said)
+                accepted.append(client)
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    try:
+        yield f"{LOOPBACK}:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+        for client in accepted:
+            client.close()
+
+
+@pytest.mark.parametrize(
+    "said", [b"", len(GREETING).to_bytes(3, "little") + b"\0" + GREETING], ids=["nothing", "a greeting"]
+)
+def test_a_node_that_accepts_and_never_answers_costs_its_first_calls_a_second(
+    said: bytes, pair: Pair
+) -> None:
+    url = make_url(pair.url).difference_update_query(["ssl_disabled"]).render_as_string(hide_password=False)
+    with silent_server(said) as host, pair.database(pair.hosts[0], host, database_url=url) as db:
+        user, began = user_at(db, host), time.monotonic()
+        assert db.of_user(user).transact(register, user, "a").created
+        first_seconds = time.monotonic() - began
+        assert db.node_of(user).name == pair.hosts[0]
+        for _ in range(5):
+            user, began = next(USERS), time.monotonic()
+            db.of_user(user).transact(register, user, "a")
+            assert time.monotonic() - began < 0.9
     assert 0.9 < first_seconds < BUDGET_SECONDS / 2
 
 
@@ -204,11 +206,49 @@ def test_one_lost_connection_is_no_lost_node(pair: Pair, told: Callable[[], list
     assert told() == []
 
 
+def test_a_call_does_not_wait_for_the_next_look_at_the_node_that_it_lost(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[int] = []
+
+    def lose_the_node_once(tx: Tx) -> int:
+        runs.append(port(tx))
+        if len(runs) == 1:
+            pair.servers[1].kill()
+        return port(tx)
+
+    with pair.database() as db:
+        user = user_at(db, pair.hosts[1])
+        time.sleep(0.1)  # the first look is over
+        monkeypatch.setattr("app.nodes.LOOK_SECONDS", 60)
+        time.sleep(0.6)  # and the second, so that the third is a minute away
+        try:
+            assert db.of_user(user).transact(lose_the_node_once) == pair.servers[0].port
+            assert len(runs) == 2
+        finally:
+            pair.servers[1].start()
+
+
+def test_without_a_fit_node_nothing_is_read_from_one_that_was_fit(pair: Pair) -> None:
+    with pair.database(lock_budget_seconds=2) as db:
+        db.open_connections()
+        user = user_at(db, pair.hosts[0])
+        for server in pair.servers:
+            set_read_only(server, on=True)
+        try:
+            wait_until(lambda: all(node.is_out for node in map(db.node_of, range(1, 9))))
+            with pytest.raises(DatabaseUnavailable):
+                list_devices_of(db, user)
+        finally:
+            for server in pair.servers:
+                set_read_only(server, on=False)
+
+
 def test_without_a_fit_node_calls_say_so_and_go_on_when_one_is_back(pair: Pair) -> None:
     for server in pair.servers:
         set_read_only(server, on=True)
     try:
-        with pair.database() as db, ThreadPoolExecutor(1) as threads:
+        with pair.database(lock_budget_seconds=10) as db, ThreadPoolExecutor(1) as threads:
             user = user_at(db, pair.hosts[0])
             wait_until(lambda: all(node.is_out for node in map(db.node_of, range(1, 9))))
             waiting = threads.submit(db.of_user(user).transact, register, user, "a")

@@ -7,7 +7,7 @@ import pytest
 from fastapi.params import Depends
 from fastapi.routing import APIRoute, APIRouter
 
-from app.db import Database, Tx
+from app.db import Database
 from app.devices.change_routes import router as changes
 from app.devices.routes import router as devices
 from app.events.routes import router as events
@@ -16,17 +16,12 @@ from app.nodes import NOBODY, Node
 from app.quotas.routes import router as quotas
 from app.settings import load_settings
 from app.users.routes import router as users
-from tests.routing.conftest import Pair, port_of
+from tests.routing.conftest import Pair, port, port_of
 from tests.services import ROOT_KEY
 
 USERS = range(1, 201)
 DATABASE_OF_USER = next(one for one in get_args(DatabaseOfUser) if isinstance(one, Depends)).dependency
 HOSTS = ("db1:3306", "db2:3306", "db3:3306")
-
-
-def port(tx: Tx) -> int:
-    found: int = tx.exec_driver_sql("SELECT @@port").scalar_one()
-    return found
 
 
 def assignment(db: Database) -> dict[int, str]:
