@@ -9,6 +9,7 @@ from pathlib import Path
 
 from loadtest.cluster.network import NUMBERS, ClusterError
 from loadtest.cluster.nodes import INNER, Health, Node
+from loadtest.cluster.threads import stopped
 from loadtest.installations import cache_folder
 
 PROVIDERS = ("/usr/lib/galera/libgalera_smm.so", "/usr/lib64/galera-4/libgalera_smm.so")
@@ -17,6 +18,7 @@ SCRIPTS = ("wsrep_sst_rsync", "wsrep_sst_common")
 # Half the time that a service's call has: a wait for the applier ends before its caller's does.
 PROVIDER_OPTIONS = "gcache.size=64M;repl.causal_read_timeout=PT3S"
 RECOVER_SECONDS = 60
+APPLIERS = "SELECT tid FROM information_schema.processlist WHERE state LIKE 'wsrep applier%'"
 _POSITION = re.compile(r"Recovered position:? *([0-9a-f-]{36}:-?\d+)")
 
 
@@ -53,7 +55,8 @@ class Galera:
         )
 
     def blocked_applier(self, node: Node) -> contextlib.AbstractContextManager[None]:
-        raise NotImplementedError
+        """Its threads are stopped: SQL that holds them back would hold back the node's own writes too."""
+        return stopped([int(row[0]) for row in node.look(APPLIERS)])
 
 
 def provider() -> str:
