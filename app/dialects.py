@@ -193,8 +193,15 @@ def session_variables(settings: Settings, *, is_mariadb: bool) -> str:
 
 READ_BACK = (
     "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation', 'wsrep_on',"
-    " 'group_replication_single_primary_mode')"
+    " 'group_replication_single_primary_mode', 'group_replication_consistency')"
 )
+# Of a cluster's node: each transaction's first statement waits until the node has applied all that the cluster
+# committed before. Else a refusal, which is rolled back and so never certified, could count a device that is
+# revoked, and a list could show it. Also with one writer: another may have just taken over from it, lagging.
+SEE_ALL_COMMITTED = {
+    "wsrep_on": "SET SESSION wsrep_sync_wait = 7",  # SELECT (1), UPDATE and DELETE (2), INSERT (4)
+    "group_replication_consistency": "SET SESSION group_replication_consistency = 'BEFORE'",
+}
 
 
 def _prepare_mysql(connection: Any, settings: Settings) -> bool:
@@ -205,6 +212,9 @@ def _prepare_mysql(connection: Any, settings: Settings) -> bool:
         cursor.execute(session_variables(settings, is_mariadb=is_mariadb))
         cursor.execute(READ_BACK)
         found = {name.lower(): value.upper() for name, value in cursor.fetchall()}
+        for name, statement in SEE_ALL_COMMITTED.items():
+            if found.get(name, "OFF") != "OFF":
+                cursor.execute(statement)
         if settings.has_several_nodes:
             require_fit_node(cursor, is_mariadb=is_mariadb)
     connection.commit()

@@ -62,7 +62,9 @@ MYSQL_FAILURES: dict[int, Failure] = {
     2014: GONE,  # commands out of sync
     2045: GONE,
     2055: GONE,  # lost connection, with the system's reason
+    3032: GONE,  # MySQL: offline mode, as of a member that its group has expelled
     3100: GONE,  # Group Replication: the member left in mid-commit
+    3797: GONE,  # Group Replication: what was committed before is not applied in time, or the member has left
     4031: GONE,  # MySQL: disconnected by the server because of inactivity
     1040: FULL,  # too many connections
     1203: FULL,  # max_user_connections
