@@ -61,9 +61,10 @@ class Node:
     def doubt_after(self, failure: Failure) -> None:
         """Lead calls elsewhere until it has been looked at, if what failed may be the node's own fault.
 
-        One connection that was lost is no lost node, and costs it its calls for as long as a look takes.
+        One connection that was lost is no lost node, and costs it its calls for as long as a look takes. So
+        does a lock time-out, by which a read ends that has waited too long for the other nodes' writes.
         """
-        if failure.kind in {"lost_connection", "unfit"}:
+        if failure.kind in {"lost_connection", "lock_timeout", "unfit"}:
             self.is_out = True
             self.is_doubted.set()
 
@@ -83,9 +84,10 @@ class Watch(threading.Thread):
     So no call pays for finding out that a node is still away, or is back.
     """
 
-    def __init__(self, settings: Settings, node: Node) -> None:
+    def __init__(self, settings: Settings, node: Node, others: list[Node]) -> None:
         super().__init__(name=f"watch {node.name}", daemon=True)
         self._node = node
+        self._others = others
         self._engine = make_engine(settings, node.engine.url, pool_size=1, patience_seconds=ANSWER_SECONDS)
         self._connections: weakref.WeakSet[Any] = weakref.WeakSet()
         self._adding = threading.Lock()
@@ -147,7 +149,10 @@ class Watch(threading.Thread):
             log.error("Database node %s is taken out: %s", self._node.name, said)
         self._failed_looks += 1
         self._node.engine.dispose()
-        if self._failed_looks >= ENOUGH_LOOKS and isinstance(reason, DBAPIError) and is_unanswered(reason):
+        is_silent = isinstance(reason, DBAPIError) and is_unanswered(reason)
+        # A cluster that has lost a node answers nothing until it has agreed on that, and then goes on.
+        has_a_fit_one = not all(other.is_out for other in self._others)
+        if is_silent and has_a_fit_one and self._failed_looks >= ENOUGH_LOOKS:
             self._cut_connections()
 
     def _cut_connections(self) -> None:
@@ -167,7 +172,11 @@ class Nodes:
     def __init__(self, settings: Settings) -> None:
         self._all = [Node(settings, url) for url in settings.urls]
         self.are_several = len(self._all) > 1
-        self._watches = [Watch(settings, node) for node in self._all] if self.are_several else []
+        self._watches = [
+            Watch(settings, node, others=[other for other in self._all if other is not node])
+            for node in self._all
+            if self.are_several
+        ]
         for watch in self._watches:
             watch.start()
 
