@@ -195,9 +195,9 @@ READ_BACK = (
     "SHOW SESSION VARIABLES WHERE Variable_name IN ('transaction_isolation', 'tx_isolation', 'wsrep_on',"
     " 'group_replication_single_primary_mode', 'group_replication_consistency')"
 )
-# Of a cluster's node: each transaction's first statement waits until the node has applied all that the cluster
-# committed before. Else a refusal, which is rolled back and so never certified, could count a device that is
-# revoked, and a list could show it. Also with one writer: another may have just taken over from it, lagging.
+# Of a cluster's node: each transaction's first statement waits until the node has applied all that the
+# cluster committed before. Else a refusal, which is rolled back and so never certified, could count a device
+# that is revoked, and a list could show it. Also with one writer: one that has just taken over may lag.
 SEE_ALL_COMMITTED = {
     "wsrep_on": "SET SESSION wsrep_sync_wait = 7",  # SELECT (1), UPDATE and DELETE (2), INSERT (4)
     "group_replication_consistency": "SET SESSION group_replication_consistency = 'BEFORE'",
