@@ -66,6 +66,7 @@ MYSQL_FAILURES: dict[int, Failure] = {
     3100: GONE,  # Group Replication: the member left in mid-commit
     3797: GONE,  # Group Replication: what was committed before is not applied in time, or the member has left
     4031: GONE,  # MySQL: disconnected by the server because of inactivity
+    6400: GONE,  # MySQL from 9 on: offline mode, with the reason
     1040: FULL,  # too many connections
     1203: FULL,  # max_user_connections
     1226: FULL,  # resource limit of the account

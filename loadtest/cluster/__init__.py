@@ -9,7 +9,17 @@ from this machine as usual, also one that is cut off from the other two.
 """
 
 from loadtest.cluster.clusters import Cluster, Kind, open_cluster, start
-from loadtest.cluster.network import ClusterError, OneWay
+from loadtest.cluster.network import ClusterError, NoNamespaces, OneWay
 from loadtest.cluster.nodes import Health, Node
 
-__all__ = ["Cluster", "ClusterError", "Health", "Kind", "Node", "OneWay", "open_cluster", "start"]
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "Health",
+    "Kind",
+    "NoNamespaces",
+    "Node",
+    "OneWay",
+    "open_cluster",
+    "start",
+]

@@ -137,6 +137,7 @@ def prepare(kind: Kind, folder: Path, mode: Mode = "multi-primary") -> Cluster:
         passwords={account: secrets.token_hex(16) for account in ACCOUNTS},
     )
     folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o711)  # the servers' account finds its own in it
     kept = folder / RECORD
     kept.touch(mode=0o600)
     kept.write_text(json.dumps(dataclasses.asdict(record)))

@@ -40,6 +40,9 @@ class GroupReplication:
             f"--group-replication-ip-allowlist={node.network.subnet}",
             "--group-replication-start-on-boot=OFF",
             "--group-replication-recovery-get-public-key=ON",
+            # A member that was expelled would answer reads while it tries to come back: offline, it does not.
+            "--group-replication-autorejoin-tries=0",
+            "--group-replication-exit-state-action=OFFLINE_MODE",
             f"--group-replication-single-primary-mode={'OFF' if several else 'ON'}",
             f"--group-replication-enforce-update-everywhere-checks={'ON' if several else 'OFF'}",
         )
@@ -54,6 +57,7 @@ class GroupReplication:
             f"SET GLOBAL group_replication_bootstrap_group = {'ON' if first else 'OFF'}",
             "START GROUP_REPLICATION",
             "SET GLOBAL group_replication_bootstrap_group = OFF",
+            "SET GLOBAL offline_mode = OFF",
         )
 
     def health(self, node: Node) -> Health:

@@ -25,6 +25,10 @@ class ClusterError(Exception):
     """A cluster cannot be had or does not do as told; the text says what to do."""
 
 
+class NoNamespaces(ClusterError):
+    """This machine, container or account may make none."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Network:
     """`tag` begins every name, `prefix` every address."""
@@ -43,9 +47,15 @@ class Network:
         return f"{self.prefix}.0/24"
 
     def make(self) -> None:
-        """Raises ClusterError where this machine or account may make no namespaces."""
+        """Raises NoNamespaces."""
         hub = f"{self.tag}-hub"
-        _ip("netns", "add", hub)
+        try:
+            _ip("netns", "add", hub)
+        except ClusterError as error:
+            raise NoNamespaces(
+                f"{error}. A cluster takes root, on a machine or in a container (Docker: --privileged) that"
+                " may make network namespaces"
+            ) from error
         _in(hub, "link", "add", "bridge", "type", "bridge")
         _in(hub, "link", "set", "bridge", "up")
         _ip("link", "add", self.tag, "type", "veth", "peer", "name", "own", "netns", hub)
@@ -135,8 +145,5 @@ def _ip(*words: str) -> str:
     except FileNotFoundError:
         raise ClusterError("no program ip here: install the package iproute2") from None
     if ended.returncode:
-        raise ClusterError(
-            f"`ip {' '.join(words)}` failed: {ended.stderr.strip()}. A cluster takes root, and a machine or "
-            "container that lets it make network namespaces (of Docker's, one that is --privileged)"
-        )
+        raise ClusterError(f"`ip {' '.join(words)}` failed: {ended.stderr.strip()}")
     return ended.stdout
