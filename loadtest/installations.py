@@ -80,6 +80,11 @@ class Process:
         """None while it is stopped."""
         return self._running.pid if self._running and self._running.poll() is None else None
 
+    @property
+    def exit_status(self) -> int | None:
+        """Of the last one that ended; minus the signal's number where one ended it."""
+        return self._running.poll() if self._running else None
+
     def start(self) -> None:
         # The kernel sends the parent-death signal when the *thread* that started the child ends.
         if threading.current_thread() is not threading.main_thread():
