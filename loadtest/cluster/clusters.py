@@ -24,6 +24,7 @@ Account = Literal["cupo", "cupo_migrate", "cupo_admin"]
 DATABASE = "cupo"
 END_SECONDS = 60
 RECORD = "cluster.json"
+MEMBERS = "replication_group_members"
 # As docs/database.md grants them; the administrator is for who works on the cluster.
 ACCOUNTS: dict[str, str] = {
     "cupo": f"SELECT, INSERT, UPDATE, DELETE ON {DATABASE}.*",
@@ -192,4 +193,6 @@ def _account_statements(record: Record) -> str:
         password = record.passwords[account]
         statements.append(f"CREATE USER IF NOT EXISTS '{account}'@'%' IDENTIFIED BY '{password}'")
         statements.append(f"GRANT {rights} TO '{account}'@'%'")
+    if record.kind == "group-replication":  # by which the service sees whether a node is in its group
+        statements.append(f"GRANT SELECT ON performance_schema.{MEMBERS} TO 'cupo'@'%'")
     return "".join(f"{statement};\n" for statement in statements)

@@ -86,3 +86,20 @@ def test_a_node_that_dies_or_may_not_be_written_hands_over_to_one_other_and_no_c
             finally:
                 set_read_only(first, on=False)
             wait_until(lambda: all_go_to(first.port))
+
+
+def test_idle_connections_to_a_node_that_may_not_be_written_are_ended(pair: Pair, folder: Path) -> None:
+    """Over them it would be read on, also when it lags behind the node that is written."""
+    first, second = pair.servers
+    with balanced(pair, folder) as db:
+        wait_until(lambda: reads_at(db) == first.port)
+        db.open_connections()
+        set_read_only(first, on=True)
+        try:
+            wait_until(lambda: reads_at(db) == second.port)
+        finally:
+            set_read_only(first, on=False)
+
+
+def reads_at(db: Database) -> int:
+    return db.transact(port, read_only=True)
