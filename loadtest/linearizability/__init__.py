@@ -13,13 +13,27 @@ no device. Record every call, also those without an answer, and look at the rows
 ended, as a last `list` of each user.
 """
 
+from loadtest.linearizability.check import Checked, check
 from loadtest.linearizability.operation import (
     OPERATIONS,
+    Kind,
     Operation,
     Quota,
     as_line,
     read_operations,
     write_operations,
 )
+from loadtest.linearizability.violation import Violation
 
-__all__ = ["OPERATIONS", "Operation", "Quota", "as_line", "read_operations", "write_operations"]
+__all__ = [
+    "OPERATIONS",
+    "Checked",
+    "Kind",
+    "Operation",
+    "Quota",
+    "Violation",
+    "as_line",
+    "check",
+    "read_operations",
+    "write_operations",
+]

@@ -52,7 +52,7 @@ class Operation(NamedTuple):
 
     @property
     def unknown(self) -> bool:
-        """Whether the call may have had its effect, or have it at any later time, although nobody was told."""
+        """Whether it may have had its effect, or have it at any later time, although nobody was told."""
         return (self.status == 0 or self.status >= 500) and self.code not in WITHOUT_EFFECT
 
 
@@ -66,7 +66,9 @@ def write_operations(path: Path, operations: Iterable[Operation]) -> None:
 def as_line(operation: Operation) -> str:
     """Without the end of the line, for whoever appends while the run goes on."""
     fields = operation._asdict()
-    told = {name: value for name, value in fields.items() if value != Operation._field_defaults.get(name, ...)}
+    told = {
+        name: value for name, value in fields.items() if value != Operation._field_defaults.get(name, ...)
+    }
     return json.dumps(told, separators=(",", ":"))
 
 
