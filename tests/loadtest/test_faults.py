@@ -4,6 +4,7 @@ import json
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -57,7 +58,7 @@ def test_after_short_faults_on_a_cluster_all_nodes_hold_the_same_linearizable_ro
     cluster = "group-replication" if is_mysql else "galera"
     schedule = "kill-database@1s:0s, partition@3s:3s"
     told = command("faults", "--database", cluster, "--schedule", schedule, *FEW)
-    if told.status == 2 and "cluster takes root" in told.err:
+    if told.status == 2 and "network namespaces" in told.err:
         pytest.skip(told.err)
     assert told.status == 0, told
     assert "all 3 nodes hold the same rows" in told.out
@@ -86,7 +87,11 @@ def test_a_run_that_is_interrupted_ends_all_that_it_has_started(command: Command
         assert len(started) > 4  # the database, two replicas, their workers
         process.send_signal(signal.SIGINT)
         assert process.wait(60) == INTERRUPTED
-    assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+    # Who only helps a process ends just after it.
+    give_up_at = time.monotonic() + 20
+    while left := [pid for pid in started if Path(f"/proc/{pid}").exists()]:
+        assert time.monotonic() < give_up_at, left
+        time.sleep(0.05)
 
 
 def test_a_replica_decides_by_the_clock_of_the_database(
