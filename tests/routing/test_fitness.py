@@ -19,7 +19,7 @@ ME, OTHER = 1, 0
 
 
 class Said:
-    """A driver's cursor over what a server would answer; `members` is None where it does not let us see them."""
+    """A driver's cursor over what a server answers. `members` is None where it does not let us see them."""
 
     def __init__(self, state: Mapping[str, str], members: list[tuple[str, int]] | None) -> None:
         self._state = state
