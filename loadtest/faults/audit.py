@@ -20,16 +20,6 @@ APP, DATABASE = "cupo", "cupo"
 
 
 @dataclasses.dataclass(frozen=True)
-class Contradiction:
-    """Of one user. `of_rows`: the answers fit an order, and the rows that are left do not fit the answers."""
-
-    user: int
-    of_rows: bool
-    told: str
-    drawing: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
 class Findings:
     """`differing` names the tables that are not the same on all nodes, `trail` is what `cupo audit` said if
     it found anything, `unread` why something could not be looked at."""
@@ -37,17 +27,12 @@ class Findings:
     users: int
     rows: int
     unknown: int
-    violations: tuple[Contradiction, ...]
+    violations: tuple[Violation, ...]
     undecided: tuple[int, ...]
     nodes: int
     differing: tuple[str, ...]
     trail: str
     unread: str = ""
-
-
-def _told(violation: Violation) -> Contradiction:
-    of_rows = violation.impossible.process == LOOKING_AT_ROWS
-    return Contradiction(violation.user, of_rows, str(violation))
 
 
 def users_of(seed: int) -> range:
@@ -84,8 +69,8 @@ def audit(
         users=len(looks),
         rows=sum(len(look.seen) for look in looks),
         unknown=sum(one.unknown for one in operations),
-        violations=tuple(map(_told, found.violations)),
-        undecided=tuple(found.undecided),
+        violations=found.violations,
+        undecided=found.undecided,
         nodes=len(servers.nodes) if servers else 1,
         differing=tuple(differing),
         trail=trail,

@@ -4,8 +4,9 @@ import dataclasses
 import json
 from pathlib import Path
 
-from loadtest.faults.audit import Findings
+from loadtest.faults.audit import LOOKING_AT_ROWS, Findings
 from loadtest.faults.outages import Outage
+from loadtest.linearizability import Violation
 from loadtest.record import NAMED_USERS, Verdict
 
 RECORD = "faults.json"
@@ -27,7 +28,11 @@ class Record:
 
 
 def write(folder: Path, record: Record) -> None:
-    text = json.dumps(dataclasses.asdict(record), indent=2, ensure_ascii=False)
+    """The histories that no order explains as people read them; the calls themselves are in the folder."""
+    without = dataclasses.replace(record.findings, violations=())
+    found = dataclasses.asdict(dataclasses.replace(record, findings=without))
+    found["findings"]["violations"] = [str(violation) for violation in record.findings.violations]
+    text = json.dumps(found, indent=2, ensure_ascii=False)
     (folder / RECORD).write_text(text + "\n", encoding="utf-8")
 
 
@@ -42,9 +47,7 @@ def verdict(record: Record) -> Verdict:
 
 
 def _broken(found: Findings) -> tuple[str, ...]:
-    lines = [
-        f"{_of_what(violation.of_rows)}: {violation.told}" for violation in found.violations[:NAMED_USERS]
-    ]
+    lines = [f"{_of_what(violation)}: {violation.headline}" for violation in found.violations[:NAMED_USERS]]
     if len(found.violations) > NAMED_USERS:
         lines.append(f"and {len(found.violations) - NAMED_USERS:,} more users, see {RECORD}")
     lines += [f"the nodes differ in {table}" for table in found.differing]
@@ -53,8 +56,11 @@ def _broken(found: Findings) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _of_what(of_rows: bool) -> str:
-    return "the rows are not what was answered" if of_rows else "no order explains the answers"
+def _of_what(violation: Violation) -> str:
+    """Where the answers alone fit, something that was acknowledged is lost, or something refused is there."""
+    if violation.impossible.process == LOOKING_AT_ROWS:
+        return "the rows are not what was answered"
+    return "no order explains the answers"
 
 
 def _unproven(record: Record) -> tuple[str, ...]:

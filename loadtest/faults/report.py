@@ -9,7 +9,8 @@ from loadtest import elements
 from loadtest.faults import record
 from loadtest.faults.outages import Outage
 from loadtest.faults.record import Record
-from loadtest.record import PAGE
+from loadtest.page import histories
+from loadtest.record import NAMED_USERS, PAGE
 from loadtest.report import print_verdict
 from loadtest.samples import as_text
 
@@ -28,6 +29,8 @@ def tell(run: Record, folder: Path, console: Console) -> int:
     path.write_text(page(run), encoding="utf-8")
     console.print(table(run))
     print_verdict(verdict, console)
+    for violation in run.findings.violations[:NAMED_USERS]:
+        console.print(f"\n{violation}", highlight=False, soft_wrap=True, markup=False)
     console.print(f"report: {path}", highlight=False, soft_wrap=True, markup=False)
     return verdict.exit_status
 
@@ -71,9 +74,7 @@ def page(run: Record) -> str:
     parts.append(
         elements.section("After each fault", f"{CAPTION.capitalize()}.", elements.table(COLUMNS, rows))
     )
-    if any(violation.drawing for violation in found.violations):
-        drawings = "".join(violation.drawing for violation in found.violations)
-        parts.append(elements.section("What no order explains", "One figure for each user.", drawings))
+    parts.append(histories(found.violations[:NAMED_USERS]))
     parts.append(
         elements.section("The run", "The same command and seed ask the same.", elements.facts(run.facts))
     )

@@ -38,6 +38,7 @@ def kept() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.timeout(300)
 def test_after_short_faults_on_one_server_every_history_is_linearizable(command: Command) -> None:
     schedule = "kill-database@2s:1s, pause-database@6s:2s, kill-worker@9s, stop-replica@10s:0s"
     told = command("faults", "--schedule", schedule, *FEW)
@@ -51,6 +52,7 @@ def test_after_short_faults_on_one_server_every_history_is_linearizable(command:
 
 
 @pytest.mark.cluster
+@pytest.mark.timeout(300)
 def test_after_short_faults_on_a_cluster_all_nodes_hold_the_same_linearizable_rows(
     command: Command, pytestconfig: pytest.Config
 ) -> None:
@@ -74,6 +76,7 @@ def test_without_the_lock_the_run_finds_histories_that_no_order_explains(
     assert told.status == 1, told
     assert "no order explains the answers" in told.out
     assert kept()["findings"]["violations"]
+    assert "<svg" in Path("results", "report.html").read_text()
 
 
 def test_a_run_that_is_interrupted_ends_all_that_it_has_started(command: Command) -> None:

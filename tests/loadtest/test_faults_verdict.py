@@ -9,11 +9,11 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from loadtest.faults import audit as audits
-from loadtest.faults.audit import LOOKING_AT_ROWS, Contradiction, Findings, audit, said_by_cupo_audit
+from loadtest.faults.audit import LOOKING_AT_ROWS, Findings, audit, said_by_cupo_audit
 from loadtest.faults.nemesis import Struck
 from loadtest.faults.outages import Outage
 from loadtest.faults.record import Record, verdict
-from loadtest.linearizability import Operation
+from loadtest.linearizability import Operation, check
 from tests.databases import migrated_database
 from tests.servers import Server
 
@@ -37,18 +37,21 @@ def test_what_fits_holds() -> None:
 @pytest.mark.parametrize(
     ("found", "told"),
     [
-        ({"violations": (Contradiction(1, True, "user 1: …"),)}, "the rows are not what was answered"),
-        ({"violations": (Contradiction(1, False, "user 1: …"),)}, "no order explains the answers"),
         ({"differing": ("cupo.devices",)}, "the nodes differ in cupo.devices"),
         ({"trail": "user 1: device a …"}, "cupo audit: user 1: device a …"),
+        ({"violations": check([FIRST, ROWS], 3).violations}, "the rows are not what was answered: user 1"),
+        (
+            {"violations": check([FIRST, SECOND._replace(device="a")], 3).violations},
+            "no order explains the answers: user 1",
+        ),
     ],
 )
 def test_what_does_not_fit_is_broken_even_where_something_could_not_be_looked_at(
     found: dict[str, Any], told: str
 ) -> None:
-    findings = dataclasses.replace(FINE, unread="no answer", **found)
-    assert verdict(record(findings)).state == "broken"
-    assert verdict(record(findings)).reasons[0].startswith(told)
+    run = record(dataclasses.replace(FINE, unread="no answer", **found))
+    assert verdict(run).state == "broken"
+    assert verdict(run).reasons[0].startswith(told)
 
 
 @pytest.mark.parametrize("found", [{"undecided": (1,)}, {"unread": "no answer"}])
@@ -67,16 +70,16 @@ def looked_at(monkeypatch: pytest.MonkeyPatch, operations: Sequence[Operation], 
     return audit(operations, 3, SimpleNamespace(**servers) if servers else None, {})  # type: ignore[arg-type]
 
 
-def test_a_row_that_is_lost_or_was_refused_is_told_from_answers_that_contradict_each_other(
+def test_rows_that_are_lost_or_were_refused_or_never_asked_for_are_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert looked_at(monkeypatch, [FIRST, SECOND, ROWS]).violations == ()
-    (lost,) = looked_at(monkeypatch, [FIRST, SECOND, ROWS._replace(seen=("a",))]).violations
-    assert lost.of_rows
-    (refused,) = looked_at(monkeypatch, [FIRST, SECOND._replace(status=409), ROWS]).violations
-    assert not refused.of_rows
-    (unasked,) = looked_at(monkeypatch, [FIRST, ROWS]).violations
-    assert unasked.of_rows
+    for operations in (
+        [FIRST, SECOND, ROWS._replace(seen=("a",))],
+        [FIRST, SECOND._replace(status=409, code="device_limit_reached"), ROWS],
+        [FIRST, ROWS],
+    ):
+        assert len(looked_at(monkeypatch, operations).violations) == 1
 
 
 def test_nodes_that_hold_other_rows_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
