@@ -21,13 +21,14 @@ from app.audit.command import COULD_NOT_LOOK
 from app.audit.command import audit as audit_all
 from app.auth.user_tokens import user_tokens
 from app.console import fail, settings_or_fail
-from app.db import make_engine
 from app.embedded import resolve_root_key
+from app.engines import make_engine
 from app.imports.command import import_file
 from app.imports.run import Import
 from app.imports.service import OverLimit
 from app.keys.command import keys
 from app.main import create_app
+from app.ops.all_nodes import of_each
 from app.ops.checks import Check, all_checks, all_hold
 from app.ops.worker_port import Progress, open_port
 from app.settings import BadSettings, Settings, load_settings
@@ -124,9 +125,12 @@ def doctor(
 ) -> None:
     """Check what must hold for the limit to hold; exit status 1 if anything does not. Warnings leave it 0."""
     settings = settings_or_fail()
-    engine = make_engine(settings, pool_size=2)
-    checks = all_checks(engine, settings)
-    engine.dispose()
+    looks = {}
+    for url in settings.urls:
+        engine = make_engine(settings, url, pool_size=2)
+        looks[f"{url.host}:{url.port}"] = all_checks(engine, settings)
+        engine.dispose()
+    checks = of_each(looks, settings)
     healthy = all_hold(checks)
     if as_json:
         told = [{**asdict(check), "status": check.status} for check in checks]

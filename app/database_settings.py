@@ -1,9 +1,11 @@
 """What the settings of the database may be, each alone and beside the others."""
 
-from typing import Annotated
+import re
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, SecretStr, ValidationInfo
-from sqlalchemy.engine import make_url
+from pydantic import AfterValidator, Field, SecretStr, ValidationInfo
+from pydantic_settings import BaseSettings
+from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from app.tls import verified_tls
@@ -11,6 +13,9 @@ from app.tls import verified_tls
 # Each connection would get a database of its own.
 _NO_FILE = (None, "", ":memory:")
 SUPPORTED_DATABASES = ("mysql+pymysql", "mariadb+pymysql", "sqlite")
+USUAL_PORT = 3306
+# A name or an IPv4 address as it is, an IPv6 address in brackets.
+_HOST = re.compile(r"(?P<host>[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::(?P<port>[0-9]{1,5}))?")
 
 
 def _supported(value: SecretStr) -> SecretStr:
@@ -59,6 +64,34 @@ def _same_database(value: SecretStr, others: ValidationInfo) -> SecretStr:
     return value
 
 
+def node_urls(url: URL, hosts: str | None) -> tuple[URL, ...]:
+    """One URL for each of the hosts, which stand in place of the URL's own; raises ValueError."""
+    if hosts is None:
+        return (url,)
+    urls = []
+    for host in hosts.lower().split(","):
+        found = _HOST.fullmatch(host.strip())
+        if found is None or not 0 < int(found["port"] or url.port or USUAL_PORT) < 2**16:
+            raise ValueError("is not a list of hosts such as db1:3306,db2:3306,db3")
+        port = int(found["port"] or url.port or USUAL_PORT)
+        node = url.set(host=found["host"].strip("[]"), port=port)
+        if node in urls:
+            raise ValueError(f"names {host.strip()} twice")
+        urls.append(node)
+    return tuple(urls)
+
+
+def _of_a_cluster(hosts: str, others: ValidationInfo) -> str:
+    if "database_url" in others.data:
+        url = make_url(others.data["database_url"].get_secret_value())
+        if url.get_backend_name() == "sqlite":
+            raise ValueError("is of no use: CUPO_DATABASE_URL is a file")
+        if "unix_socket" in url.query:
+            raise ValueError("is of no use: CUPO_DATABASE_URL leads to a socket of this machine")
+        node_urls(url, hosts)
+    return hosts
+
+
 def _usable(ca_file: str, others: ValidationInfo) -> str:
     for secret in filter(None, (others.data.get("database_url"), others.data.get("migration_database_url"))):
         url = make_url(secret.get_secret_value())
@@ -86,5 +119,104 @@ def _usable_with_its_key(certificate_file: str | None, others: ValidationInfo) -
 
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_supported)]
 MigrationUrl = Annotated[SecretStr, AfterValidator(_supported), AfterValidator(_same_database)]
+DatabaseHosts = Annotated[str, AfterValidator(_of_a_cluster)]
 CaFile = Annotated[str, AfterValidator(_usable)]
 CertificateFile = Annotated[str | None, AfterValidator(_usable_with_its_key)]
+
+
+class DatabaseSettings(BaseSettings):
+    """Those of `app.settings.Settings` that say where the database is, and how calls share it."""
+
+    database_url: DatabaseUrl = Field(
+        default=SecretStr("sqlite:///var/cupo.db"),
+        description="Where devices are kept: `mysql+pymysql://user:password@host:3306/name` (MySQL and "
+        "MariaDB), or a SQLite file for one machine.",
+    )
+    database_hosts: DatabaseHosts | None = Field(
+        default=None,
+        description="The nodes of one Galera cluster or replication group, `db1:3306,db2,db3`, in place of "
+        "the URL's host; a user's calls prefer one of them. Unset: the URL's host alone.",
+    )
+    migration_database_url: MigrationUrl | None = Field(
+        default=None,
+        description="The same database by an account that may change the schema, for `cupo migrate` alone. "
+        "Unset: `CUPO_DATABASE_URL`.",
+    )
+    database_tls_ca_file: CaFile | None = Field(
+        default=None,
+        description="PEM file with the authorities that may vouch for the database server, or `system` for "
+        "the machine's. Unset: TLS where the server offers it, unverified.",
+    )
+    database_tls_key_file: str | None = Field(
+        default=None,
+        description="PEM file with the private key of `CUPO_DATABASE_TLS_CERTIFICATE_FILE`. Unset: it is in "
+        "that file.",
+    )
+    database_tls_certificate_file: CertificateFile = Field(
+        default=None,
+        validate_default=True,
+        description="PEM file with the service's own certificate, where the database server asks for one.",
+    )
+    database_pool_size: int = Field(
+        default=10,
+        ge=1,
+        le=1000,
+        description="Database connections of each process, and calls that it works on at once.",
+    )
+    database_pool_wait_seconds: float = Field(
+        default=3.0,
+        gt=0,
+        le=60,
+        description="How long a call waits for a free connection before 503 `overloaded`.",
+    )
+    database_connect_timeout_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=60,
+        description="How long a new database connection may take. Unset: 3, or 1 where there is another "
+        "node to go to.",
+    )
+    lock_budget_seconds: float = Field(
+        default=5.0,
+        ge=2,
+        le=60,
+        description="Time for a call's whole transaction, runs again included, before 503 `contention`.",
+    )
+    lock_wait_seconds: int = Field(
+        default=3, ge=1, le=50, description="`innodb_lock_wait_timeout` of the service's sessions."
+    )
+    contention_retries: int | None = Field(
+        default=None,
+        ge=0,
+        le=100,
+        description="Runs again after a deadlock or a lock wait; after a lost connection the lock budget "
+        "alone counts. Unset: 5, or 12 where several nodes write.",
+    )
+    idle_transaction_seconds: int = Field(
+        default=10,
+        ge=5,
+        le=600,
+        description="The database ends a session that hangs this long inside a transaction (MariaDB).",
+    )
+    idle_connection_seconds: int = Field(
+        default=60,
+        ge=5,
+        le=28_800,
+        description="`wait_timeout`: the database ends a session that is idle this long, on MySQL also one "
+        "that hangs while it holds a lock.",
+    )
+    multi_writer: Literal["auto", "on", "off"] = Field(
+        default="auto",
+        description="Whether several database nodes take writes (Galera, Group Replication); `auto` asks the "
+        "server.",
+    )
+
+    group_size: int = Field(
+        default=64, ge=1, le=1000, description="Registrations that share a transaction; 1: each has its own."
+    )
+    group_queue: int = Field(
+        default=1000,
+        ge=1,
+        le=1_000_000,
+        description="Registrations that may wait in each process for the next one, before 503 `overloaded`.",
+    )

@@ -62,8 +62,11 @@ MYSQL_FAILURES: dict[int, Failure] = {
     2014: GONE,  # commands out of sync
     2045: GONE,
     2055: GONE,  # lost connection, with the system's reason
+    3032: GONE,  # MySQL: offline mode, as of a member that its group has expelled
     3100: GONE,  # Group Replication: the member left in mid-commit
+    3797: GONE,  # Group Replication: what was committed before is not applied in time, or the member has left
     4031: GONE,  # MySQL: disconnected by the server because of inactivity
+    6400: GONE,  # MySQL from 9 on: offline mode, with the reason
     1040: FULL,  # too many connections
     1203: FULL,  # max_user_connections
     1226: FULL,  # resource limit of the account
@@ -129,6 +132,12 @@ def tls_refusal(original: BaseException | None) -> str | None:
     if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return words_of(cause.reason)
     return None
+
+
+def is_unanswered(error: DBAPIError) -> bool:
+    """Whether no server said it but the driver, which got no answer (numbers 2000 to 2999)."""
+    number = number_of(error)
+    return number is not None and number // 1000 == 2
 
 
 def number_of(error: DBAPIError) -> int | None:

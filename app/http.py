@@ -44,6 +44,11 @@ async def _database(request: Request) -> Database:
     return database
 
 
+async def _database_of_user(request: Request, user_id: UserIdInPath) -> Database:
+    database: Database = request.app.state.database
+    return database.of_user(int(user_id))
+
+
 async def _settings(request: Request) -> Settings:
     settings: Settings = request.app.state.settings
     return settings
@@ -64,6 +69,7 @@ async def _known_keys(request: Request) -> KnownKeys:
 
 
 DatabaseOfApp = Annotated[Database, Depends(_database)]
+DatabaseOfUser = Annotated[Database, Depends(_database_of_user)]
 SettingsOfApp = Annotated[Settings, Depends(_settings)]
 OriginOfCall = Annotated[Origin, Depends(_origin)]
 CallerOfCall = Annotated[Principal, Depends(_caller)]

@@ -117,6 +117,13 @@ THREADS_IN_USE = Gauge(
     multiprocess_mode="livesum",
 )
 
+NODE_UP = Gauge(
+    "cupo_database_node_up",
+    "Whether calls are led to a node of CUPO_DATABASE_HOSTS: 1, or 0 while it is taken out, in any process.",
+    ["node"],
+    multiprocess_mode="livemin",
+)
+
 # The worker
 
 SWEEPS = Counter(

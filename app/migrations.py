@@ -9,13 +9,13 @@ from alembic.config import Config
 from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import text
-from sqlalchemy.engine import Connection
+from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from alembic import command
 from app import embedded
-from app.db import make_engine
-from app.dialects import SessionRefused
+from app.engines import make_engine
+from app.sessions import SessionRefused
 from app.settings import Settings
 
 SCRIPTS = Path(__file__).parent.parent / "alembic"
@@ -83,14 +83,24 @@ def migrate_embedded(settings: Settings) -> None:
 
 
 def _require_same_server(connection: Connection, settings: Settings) -> None:
-    """The service's account must see the migration lock that `connection` holds.
+    """The service's account must see the migration lock that `connection` holds, at one of its nodes.
 
-    Asked only where the two URLs name different hosts; nothing is told of an account that cannot log in.
+    Asked only where the URLs name different hosts; nothing is told of an account that cannot log in.
     """
-    ours, theirs = settings.of_migrations.url, settings.url
-    if connection.dialect.name == "sqlite" or (ours.host, ours.port) == (theirs.host, theirs.port):
+    ours = settings.of_migrations.url
+    if connection.dialect.name == "sqlite":
         return
-    engine = make_engine(settings, pool_size=1)
+    if (ours.host, ours.port) in {(url.host, url.port) for url in settings.urls}:
+        return
+    if not any(_sees_the_lock(connection, settings, url) for url in settings.urls):
+        raise MigrationFailed(
+            "CUPO_MIGRATION_DATABASE_URL leads to another server than CUPO_DATABASE_URL; nothing was changed"
+        )
+
+
+def _sees_the_lock(connection: Connection, settings: Settings, url: URL) -> bool:
+    """Whether the service comes to the same server by this URL; True as well where it cannot log in."""
+    engine = make_engine(settings, url, pool_size=1)
     holder = text("SELECT IS_USED_LOCK(:name) = :holder")
     try:
         with engine.connect() as other:
@@ -98,16 +108,13 @@ def _require_same_server(connection: Connection, settings: Settings) -> None:
                 "name": _lock_name(connection),
                 "holder": connection.scalar(text("SELECT CONNECTION_ID()")),
             }
-            is_same = other.scalar(holder, asked)
+            is_same = bool(other.scalar(holder, asked))
             other.rollback()
+            return is_same
     except SQLAlchemyError:
-        return
+        return True
     finally:
         engine.dispose()
-    if not is_same:
-        raise MigrationFailed(
-            "CUPO_MIGRATION_DATABASE_URL leads to another server than CUPO_DATABASE_URL; nothing was changed"
-        )
 
 
 def _lock_name(connection: Connection) -> str:

@@ -1,56 +1,27 @@
 """Settings: one frozen object, read once from the environment (prefix `CUPO_`)."""
 
-import os
 from typing import Any, Literal
 
-from pydantic import Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import Field, ValidationError
+from pydantic_settings import SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 
 from app.client_settings import Origins, ProxyNetworks
-from app.database_settings import CaFile, CertificateFile, DatabaseUrl, MigrationUrl
+from app.complaints import PREFIX, complaint, unknown_names
+from app.database_settings import DatabaseSettings, node_urls
 from app.operation_settings import Instant, Traces
 from app.token_settings import ClaimToMeet, Hs256Secret, JwksFile, JwksUrl, RootKey
-
-PREFIX = "CUPO_"
-# Read by scripts and tests, not by the service.
-NOT_SETTINGS = frozenset({"CUPO_TEST_DATABASE_URL"})
 
 
 class BadSettings(Exception):
     """The environment does not describe a service that can start; its text is one line per mistake."""
 
 
-class Settings(BaseSettings):
+class Settings(DatabaseSettings):
     """Everything that can be set. Durations are in seconds; each name carries its unit."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, env_ignore_empty=True, extra="forbid")
 
-    database_url: DatabaseUrl = Field(
-        default=SecretStr("sqlite:///var/cupo.db"),
-        description="Where devices are kept: `mysql+pymysql://user:password@host:3306/name` (MySQL and "
-        "MariaDB), or a SQLite file for one machine.",
-    )
-    migration_database_url: MigrationUrl | None = Field(
-        default=None,
-        description="The same database by an account that may change the schema, for `cupo migrate` alone. "
-        "Unset: `CUPO_DATABASE_URL`.",
-    )
-    database_tls_ca_file: CaFile | None = Field(
-        default=None,
-        description="PEM file with the authorities that may vouch for the database server, or `system` for "
-        "the machine's. Unset: TLS where the server offers it, unverified.",
-    )
-    database_tls_key_file: str | None = Field(
-        default=None,
-        description="PEM file with the private key of `CUPO_DATABASE_TLS_CERTIFICATE_FILE`. Unset: it is in "
-        "that file.",
-    )
-    database_tls_certificate_file: CertificateFile = Field(
-        default=None,
-        validate_default=True,
-        description="PEM file with the service's own certificate, where the database server asks for one.",
-    )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8000, ge=1, le=65535, description="Port to listen on.")
     workers: int = Field(default=1, ge=1, le=256, description="Processes that serve calls.")
@@ -165,65 +136,6 @@ class Settings(BaseSettings):
     user_tokens_may_evict: bool = Field(
         default=False, description="Whether a user token may ask for eviction by `on_limit`; keys may."
     )
-    group_size: int = Field(
-        default=64, ge=1, le=1000, description="Registrations that share a transaction; 1: each has its own."
-    )
-    group_queue: int = Field(
-        default=1000,
-        ge=1,
-        le=1_000_000,
-        description="Registrations that may wait in each process for the next one, before 503 `overloaded`.",
-    )
-    database_pool_size: int = Field(
-        default=10,
-        ge=1,
-        le=1000,
-        description="Database connections of each process, and calls that it works on at once.",
-    )
-    database_pool_wait_seconds: float = Field(
-        default=3.0,
-        gt=0,
-        le=60,
-        description="How long a call waits for a free connection before 503 `overloaded`.",
-    )
-    database_connect_timeout_seconds: int = Field(
-        default=3, ge=1, le=60, description="How long a new database connection may take."
-    )
-    lock_budget_seconds: float = Field(
-        default=5.0,
-        ge=2,
-        le=60,
-        description="Time for a call's whole transaction, runs again included, before 503 `contention`.",
-    )
-    lock_wait_seconds: int = Field(
-        default=3, ge=1, le=50, description="`innodb_lock_wait_timeout` of the service's sessions."
-    )
-    contention_retries: int | None = Field(
-        default=None,
-        ge=0,
-        le=100,
-        description="Runs again after a deadlock or a lock wait; after a lost connection the lock budget "
-        "alone counts. Unset: 5, or 12 where several nodes write.",
-    )
-    idle_transaction_seconds: int = Field(
-        default=10,
-        ge=5,
-        le=600,
-        description="The database ends a session that hangs this long inside a transaction (MariaDB).",
-    )
-    idle_connection_seconds: int = Field(
-        default=60,
-        ge=5,
-        le=28_800,
-        description="`wait_timeout`: the database ends a session that is idle this long, on MySQL also one "
-        "that hangs while it holds a lock.",
-    )
-    multi_writer: Literal["auto", "on", "off"] = Field(
-        default="auto",
-        description="Whether several database nodes take writes (Galera, Group Replication); `auto` asks the "
-        "server.",
-    )
-
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info",
         description="What is logged: `info` has a line for each call, `debug` also for `/livez`, `/readyz` "
@@ -262,12 +174,23 @@ class Settings(BaseSettings):
 
     @property
     def url(self) -> URL:
-        return make_url(self.database_url.get_secret_value())
+        """The first node's, where there are several."""
+        return self.urls[0]
+
+    @property
+    def urls(self) -> tuple[URL, ...]:
+        return node_urls(make_url(self.database_url.get_secret_value()), self.database_hosts)
+
+    @property
+    def has_several_nodes(self) -> bool:
+        return len(self.urls) > 1
 
     @property
     def of_migrations(self) -> "Settings":
-        """These, with the account that may change the schema."""
-        return self.model_copy(update={"database_url": self.migration_database_url or self.database_url})
+        """These, with the account that may change the schema, at the host of its own URL."""
+        if self.migration_database_url is None:
+            return self
+        return self.model_copy(update={"database_url": self.migration_database_url, "database_hosts": None})
 
     @property
     def is_embedded(self) -> bool:
@@ -283,25 +206,11 @@ def load_settings(**overrides: Any) -> Settings:
 
     A `CUPO_` name that is no setting is refused: a typo would otherwise leave a default in force unseen.
     """
-    known = {PREFIX + name.upper() for name in Settings.model_fields} | NOT_SETTINGS
-    unknown = sorted(
-        name for name in os.environ if name.upper().startswith(PREFIX) and name.upper() not in known
-    )
+    unknown = unknown_names(Settings.model_fields)
     if unknown:
         raise BadSettings("\n".join(f"{name}: is not a setting of Cupo" for name in unknown))
     try:
         return Settings(**overrides)
     except ValidationError as invalid:
-        raise BadSettings("\n".join(_complaint(error) for error in invalid.errors())) from None
-
-
-def _complaint(error: Any) -> str:
-    """One line that names the variable, and never shows a secret's value."""
-    name = str(error["loc"][0])
-    reason = error["msg"].removeprefix("Value error, ")
-    field = Settings.model_fields.get(name)
-    is_secret = field is not None and "SecretStr" in str(field.annotation)
-    # The @: an address may have a password in it.
-    is_shown = error["input"] is not None and not is_secret and "@" not in str(error["input"])
-    shown = f" (given: {error['input']!r})" if is_shown else ""
-    return f"{PREFIX}{name.upper()}: {reason}{shown}"
+        lines = (complaint(error, Settings.model_fields) for error in invalid.errors())
+        raise BadSettings("\n".join(lines)) from None

@@ -72,7 +72,7 @@ def run_once(db: Database, settings: Settings, note_progress: Note = _note_nothi
 def _expire(db: Database, origin: Origin, user_id: int) -> int:
     """Devices removed of one user; none if its lock is held too long, which must not hold up the others."""
     try:
-        return db.transact(expire_some, origin, user_id)
+        return db.of_user(user_id).transact(expire_some, origin, user_id)
     except Contention:
         metrics.SWEEP_USERS_LEFT_OUT.inc()
         log.warning("User %d is left out of this pass: its lock is held elsewhere", user_id)

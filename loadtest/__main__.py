@@ -18,6 +18,7 @@ from loadtest.compare.command import compare
 from loadtest.crew import Crew
 from loadtest.database import open_database
 from loadtest.errors import BadUse
+from loadtest.faults.command import faults
 
 app = typer.Typer(
     add_completion=False,
@@ -164,6 +165,7 @@ def _targets(given: list[str] | None) -> tuple[str, ...]:
 
 
 app.command()(compare)
+app.command()(faults)
 
 if __name__ == "__main__":
     app()

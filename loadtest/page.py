@@ -1,15 +1,12 @@
 """The report as one HTML file that needs nothing else: no script, no font, no network."""
 
-import html
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
-from loadtest import charts, timeline
+from loadtest import charts, elements, timeline
 from loadtest.client import Sample
-from loadtest.record import Record, State, Verdict
+from loadtest.record import Record, Verdict
 from loadtest.samples import FAMILIES, PERCENTILES, answer_of, as_text, figures, figures_of_all, percentile
 
-SIGNS: dict[State, str] = {"holds": "✓", "broken": "✕", "unproven": "?"}
 MEANINGS = {
     "won": "registered (201)",
     "refused": "refused (409)",
@@ -21,29 +18,18 @@ SHOWN_VIOLATIONS, SHOWN_CALLS = 200, 100
 
 
 def page(run: Record, samples: list[Sample], verdict: Verdict) -> str:
-    style = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
     parts = [_head(run, verdict), _tiles(run, samples), _violations(run)]
     if samples:
         parts += [_latencies(samples), _over_time(run, samples)]
         if run.kind == "race":
             parts.append(_timeline(samples))
     parts.append(_facts(run))
-    title = _safe(f"{verdict.headline} ({run.kind})")
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<title>{title}</title><link rel="icon" href="data:,"><style>{style}</style></head>'
-        f"<body><main>{''.join(parts)}</main></body></html>\n"
-    )
+    return elements.document(f"{verdict.headline} ({run.kind})", parts)
 
 
 def _head(run: Record, verdict: Verdict) -> str:
-    reasons = "".join(f"<li>{_safe(reason)}</li>" for reason in verdict.reasons)
-    return (
-        f"<h1>Cupo load test: {run.kind}, {_safe(run.facts.get('started', ''))}</h1>"
-        f'<div class="verdict {verdict.state}" id="verdict" role="status">'
-        f"<strong>{SIGNS[verdict.state]} {_safe(verdict.headline)}</strong><ul>{reasons}</ul></div>"
-    )
+    title = f"Cupo load test: {run.kind}, {run.facts.get('started', '')}"
+    return f"<h1>{elements.safe(title)}</h1>{elements.verdict(verdict)}"
 
 
 def _tiles(run: Record, samples: list[Sample]) -> str:
@@ -56,13 +42,7 @@ def _tiles(run: Record, samples: list[Sample]) -> str:
     tiles += [(as_text(percentile(latencies, p)), f"p{p:g} latency") for p in (50.0, 99.0)]
     tiles.append((f"{run.audit.fullest} of {run.limit}", "devices, fullest user"))
     tiles.append((f"{run.audit.uncertain:,}", "calls without a usable answer"))
-    return (
-        '<div class="tiles">'
-        + "".join(
-            f'<div class="tile"><b>{_safe(big)}</b><span>{_safe(small)}</span></div>' for big, small in tiles
-        )
-        + "</div>"
-    )
+    return elements.tiles(tiles)
 
 
 def _violations(run: Record) -> str:
@@ -71,7 +51,7 @@ def _violations(run: Record) -> str:
         return ""
     rows = [(v.kind.replace("_", " "), str(v.user), v.detail) for v in violations[:SHOWN_VIOLATIONS]]
     note = f"{len(violations):,} in all, {len(rows):,} shown; run.json has every one."
-    return _section("Violations", note, _table(("what", "user", "detail"), rows, "words"))
+    return elements.section("Violations", note, elements.table(("what", "user", "detail"), rows, "words"))
 
 
 def _latencies(samples: list[Sample]) -> str:
@@ -84,12 +64,12 @@ def _latencies(samples: list[Sample]) -> str:
         latencies = [as_text(seconds) for seconds in (*line.percentiles, line.longest)]
         rows.append((line.answer.label, f"{line.calls:,}", *latencies))
     head = ("answer", "calls", *(f"p{percent:g}" for percent in PERCENTILES), "max")
-    table = _table(head, rows, "figures")
+    table = elements.table(head, rows, "figures")
     plots = (
-        f"{_key(samples)}{_figure('distribution', charts.distribution(samples))}"
-        f"<h3>How slow are the slowest?</h3>{_figure('percentiles', charts.percentiles(samples))}"
+        f"{_key(samples)}{elements.figure('distribution', charts.distribution(samples))}"
+        f"<h3>How slow are the slowest?</h3>{elements.figure('percentiles', charts.percentiles(samples))}"
     )
-    return _section("Latency per answer", note, table + plots)
+    return elements.section("Latency per answer", note, table + plots)
 
 
 def _over_time(run: Record, samples: list[Sample]) -> str:
@@ -109,10 +89,10 @@ def _over_time(run: Record, samples: list[Sample]) -> str:
     head = ("from", *(MEANINGS[family].split(" (")[0] for family in FAMILIES), "p50", "p99")
     plots = (
         _key(samples)
-        + _figure("answers", charts.answers_over_time(samples, found, run.rate))
-        + _figure("latency", charts.latency_over_time(found))
+        + elements.figure("answers", charts.answers_over_time(samples, found, run.rate))
+        + elements.figure("latency", charts.latency_over_time(found))
     )
-    return _section("Over time", note, plots + _details(_table(head, rows)))
+    return elements.section("Over time", note, plots + elements.details(elements.table(head, rows)))
 
 
 def _timeline(samples: list[Sample]) -> str:
@@ -136,50 +116,26 @@ def _timeline(samples: list[Sample]) -> str:
         )
         for call in ordered
     ]
-    table = _table(("answer", "device", "sent", "answered", "took"), rows)
+    table = elements.table(("answer", "device", "sent", "answered", "took"), rows)
     shown = f"As a table, winners first, then by answer ({len(rows):,} of {whole:,})"
-    body = _key(calls) + _figure("timeline", timeline.timeline(calls)) + _details(table, shown)
-    return _section("Who waited, who won, who was refused", note, body)
+    body = (
+        _key(calls) + elements.figure("timeline", timeline.timeline(calls)) + elements.details(table, shown)
+    )
+    return elements.section("Who waited, who won, who was refused", note, body)
 
 
 def _facts(run: Record) -> str:
-    entries = ""
-    for name, value in run.facts.items():
-        told = f"<code>{_safe(value)}</code>" if name == "command" else _safe(value)
-        entries += f"<dt>{_safe(name)}</dt><dd>{told}</dd>"
-    return _section("The run", "The same command and seed repeat the same calls.", f"<dl>{entries}</dl>")
-
-
-def _section(title: str, note: str, body: str) -> str:
-    return f'<section><h2>{_safe(title)}</h2><p class="note">{_safe(note)}</p>{body}</section>'
-
-
-def _figure(name: str, drawing: str) -> str:
-    return f'<figure class="scroll plot" id="{name}">{drawing}</figure>'
-
-
-def _details(table: str, words: str = "As a table") -> str:
-    return f"<details><summary>{_safe(words)}</summary>{table}</details>"
+    return elements.section(
+        "The run", "The same command and seed repeat the same calls.", elements.facts(run.facts)
+    )
 
 
 def _key(samples: Sequence[Sample]) -> str:
     """What the colours mean; only those that occur."""
     seen = {answer_of(sample).family for sample in samples}
     entries = "".join(
-        f'<li><i class="{family}"></i>{_safe(MEANINGS[family])}</li>' for family in FAMILIES if family in seen
+        f'<li><i class="{family}"></i>{elements.safe(MEANINGS[family])}</li>'
+        for family in FAMILIES
+        if family in seen
     )
     return f'<ul class="key">{entries}</ul>'
-
-
-def _table(head: Iterable[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
-    top = "".join(f'<th scope="col">{_safe(cell)}</th>' for cell in head)
-    lines = []
-    for row in rows:
-        mark = ' class="all"' if row[0] == "all calls" else ""
-        lines.append(f"<tr{mark}>{''.join(f'<td>{_safe(cell)}</td>' for cell in row)}</tr>")
-    body = f"<thead><tr>{top}</tr></thead><tbody>{''.join(lines)}</tbody>"
-    return f'<div class="scroll"><table class="{kind}">{body}</table></div>'
-
-
-def _safe(words: str) -> str:
-    return html.escape(words)

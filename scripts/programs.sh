@@ -92,6 +92,23 @@ get_dump() {
         say_what_is_left_out mariadb-client "no database is dumped and restored"
 }
 
+# Galera's library and rsync are no services. What a joining node runs to fetch the data comes with one, and is only
+# unpacked: wsrep_sst_rsync, and wsrep_sst_common beside it.
+get_galera() {
+    get_mariadb
+    { [[ -e /usr/lib/galera/libgalera_smm.so ]] && command -v rsync ip >/dev/null; } ||
+        install_packages galera-4 rsync iproute2 ||
+        say_what_is_left_out galera-4 "no Galera cluster is started" || return 0
+    command -v wsrep_sst_rsync >/dev/null || unpack mariadb-server usr/bin/wsrep_sst_rsync ||
+        say_what_is_left_out mariadb-server "no Galera cluster is started"
+}
+
+get_group_replication() {
+    get_mysql
+    command -v ip >/dev/null || install_packages iproute2 ||
+        say_what_is_left_out iproute2 "no group of MySQL servers is started"
+}
+
 # A package's program, linked into the cache, and the libraries that it needs, installed.
 unpack() {
     local package=$1 program=$2 libraries folder=$cache/$1
@@ -100,11 +117,16 @@ unpack() {
     mkdir -p "$folder" "$cache/bin"
     (cd "$folder" && apt-get download -qq "$package" >/dev/null && dpkg -x "$package"_*.deb .) || return
     rm -f "$folder/$package"_*.deb
-    if ldd "$folder/$program" | grep -q 'not found'; then
+    if ldd "$folder/$program" 2>/dev/null | grep -q 'not found'; then
         mapfile -t libraries < <(apt-cache depends "$package" | sed -n 's/^ *Depends: \(lib[a-z0-9.-]*\)$/\1/p')
         install_packages "${libraries[@]}" || return
     fi
     ln -sf "$folder/$program" "$cache/bin/"
+}
+
+get_compiler() {
+    command -v cc >/dev/null || install_packages gcc libc6-dev ||
+        say_what_is_left_out gcc "no replica is shown a wrong clock"
 }
 
 get_browser() {

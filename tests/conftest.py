@@ -20,7 +20,10 @@ from tests.services import PATIENT, ROOT_KEY, Service, running_service
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--server", choices=("mariadb", "mysql"), default="mariadb", help="the database server to test on"
+        "--server",
+        choices=("mariadb", "mysql", "galera", "group-replication"),
+        default="mariadb",
+        help="the database server to test on",
     )
 
 

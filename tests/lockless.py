@@ -12,8 +12,9 @@ def _lock_nobody(tx: Tx, user_id: int) -> None:
     """In place of `SELECT … FOR UPDATE`."""
 
 
-def _call_all_locked(_tx: Tx, user_ids: Iterable[int]) -> set[int]:
+def _call_all_locked(tx: Tx, user_ids: Iterable[int]) -> set[int]:
     """In place of `SELECT … FOR UPDATE SKIP LOCKED`."""
+    del tx
     return set(user_ids)
 
 

@@ -10,6 +10,7 @@ REDIS = ("redis-server",)
 PROMTOOL = ("promtool",)
 HAPROXY = ("haproxy",)
 DUMP = ("mariadb-dump",)
+COMPILER = ("cc",)
 
 
 def program(names: tuple[str, ...]) -> str:

@@ -27,7 +27,7 @@ from pathlib import Path
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, ProgrammingError
 
-from tests.installations import (
+from loadtest.installations import (
     Installation,
     Kind,
     Process,
@@ -36,7 +36,7 @@ from tests.installations import (
     initialised_data,
     scratch_folder,
 )
-from tests.ports import LOOPBACK, free_port
+from loadtest.ports import LOOPBACK, free_port
 
 START_SECONDS = 60
 POLL_SECONDS = 0.02

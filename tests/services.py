@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-from tests.ports import LOOPBACK, free_port
+from loadtest.ports import LOOPBACK, free_port
 from tests.processes import started
 
 ROOT_KEY = "a root key for the tests"

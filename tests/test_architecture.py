@@ -16,13 +16,16 @@ ROUTE_STATEMENTS = 8
 USE_CASE_LINES = 25
 USE_CASES = {"changes.py", "service.py"}
 
-# Beside queries.py: the tables, what differs between databases, the migration lock, the checks of a server.
+# Beside queries.py: the tables, what differs between databases, the migration lock, the checks of a server,
+# the state of a node.
 MAY_HAVE_SQL = {
     "app/tables.py",
     "app/dialects.py",
+    "app/fitness.py",
     "app/migrations.py",
     "app/ops/checks.py",
     "app/ops/account.py",
+    "app/ops/row_lock.py",
 }
 SQL = ("SELECT ", "INSERT ", "UPDATE ", "DELETE ", "SHOW ", "SET SESSION", "PRAGMA ", "BEGIN")
 

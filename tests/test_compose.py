@@ -16,7 +16,7 @@ import yaml
 
 from app.processes import longest_call_seconds
 from app.settings import Settings
-from tests.ports import free_port
+from loadtest.ports import free_port
 from tests.processes import started
 from tests.servers import Server, documented_sql, fresh_database
 from tests.services import POLL_SECONDS, ROOT_KEY

@@ -17,11 +17,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.db import make_engine
+from app.engines import make_engine
 from app.migrations import migrate
 from app.settings import load_settings
+from loadtest.ports import free_port
 from tests.callers import at_once, register, statuses
-from tests.ports import free_port
 from tests.processes import started
 from tests.services import POLL_SECONDS, ROOT_KEY, Service
 

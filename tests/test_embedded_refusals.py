@@ -18,7 +18,7 @@ from app import main
 from app.cli import cli
 from app.embedded import resolve_root_key
 from app.settings import BadSettings, load_settings
-from tests.ports import free_port
+from loadtest.ports import free_port
 
 PATIENCE_SECONDS = 40
 

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Engine, text
 from uvicorn.config import STARTUP_FAILURE
 
-from tests.ports import free_port
+from loadtest.ports import free_port
 from tests.scraping import scrape
 from tests.services import POLL_SECONDS, ROOT_KEY, Service, running_service
 

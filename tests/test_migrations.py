@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine
 
 from app import migrations
-from app.db import make_engine
+from app.engines import make_engine
 from app.migrations import head, migrate
 from app.settings import Settings, load_settings
 from app.tables import metadata

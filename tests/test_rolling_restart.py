@@ -12,7 +12,7 @@ from typing import Self
 import httpx
 import pytest
 
-from tests.ports import LOOPBACK, free_port
+from loadtest.ports import LOOPBACK, free_port
 from tests.processes import started
 from tests.programs import HAPROXY, program
 from tests.scraping import scrape

@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
 
-from tests.installations import Kind, ServerError, find_installation, scratch_folder
+from loadtest.installations import Kind, ServerError, find_installation, scratch_folder
 from tests.servers import (
     POLL_SECONDS,
     Server,

@@ -5,8 +5,9 @@ import ssl
 import pytest
 from sqlalchemy import Engine
 
-from app.db import Database, make_engine
+from app.db import Database
 from app.dialects import database_clock
+from app.engines import make_engine
 from app.errors import DatabaseUnavailable
 from app.settings import Settings, load_settings
 from tests.services import ROOT_KEY

@@ -17,7 +17,7 @@ from uvicorn.config import STARTUP_FAILURE
 from app.cli import cli
 from app.embedded import resolve_root_key
 from app.settings import BadSettings, Settings, load_settings
-from tests.ports import free_port
+from loadtest.ports import free_port
 
 README = Path(__file__).parent.parent / "README.md"
 SECRET = "a-secret-that-nobody-may-see"

@@ -11,7 +11,7 @@ import pytest
 
 from app.ops.checks import Check
 from app.ops.first_look import why_not_ready
-from tests.ports import LOOPBACK, free_port
+from loadtest.ports import LOOPBACK, free_port
 from tests.processes import started
 from tests.servers import Server, fresh_database
 from tests.services import Service, running_service

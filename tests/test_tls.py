@@ -14,8 +14,9 @@ from sqlalchemy import make_url
 from typer.testing import CliRunner
 
 from app.cli import cli
-from app.db import Database, make_engine
+from app.db import Database
 from app.dialects import database_clock
+from app.engines import make_engine
 from app.errors import DatabaseUnavailable
 from app.migrations import MigrationFailed, migrate
 from app.ops.account import encryption, is_on_this_machine

@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 
 from app.db import Tx
-from app.ops.checks import NOBODY
+from app.ops.row_lock import NOBODY
 from app.quotas.queries import is_alive
 from app.tables import device_blocks, devices, events, idempotency_keys, user_quotas
 from app.tables import device_registration_locks as locks

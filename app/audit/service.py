@@ -8,7 +8,7 @@ from app.audit import queries
 from app.audit.findings import AboveLimit, Finding, OrphanLock, TrailBroken
 from app.audit.trail import Cause, Replay
 from app.db import Tx
-from app.dialects import see_one_instant
+from app.sessions import see_one_instant
 from app.settings import Settings
 from app.tables import device_registration_locks as locks
 from app.tables import devices, events

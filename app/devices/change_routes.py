@@ -7,7 +7,7 @@ from app.devices.changes import Moved
 from app.devices.schemas import Device, DeviceChange, Transfer, Transferred
 from app.http import (
     V1,
-    DatabaseOfApp,
+    DatabaseOfUser,
     DeviceIdInPath,
     IfMatch,
     OriginOfCall,
@@ -47,7 +47,7 @@ async def update_device(
     change: DeviceChange,
     response: Response,
     origin: OriginOfCall,
-    db: DatabaseOfApp,
+    db: DatabaseOfUser,
     if_match: IfMatch = None,
 ) -> Device:
     """A JSON merge patch (RFC 7396), sent as `application/merge-patch+json` or `application/json`."""
@@ -69,7 +69,7 @@ async def revoke_device(
     user_id: UserIdInPath,
     device_id: DeviceIdInPath,
     origin: OriginOfCall,
-    db: DatabaseOfApp,
+    db: DatabaseOfUser,
     block: Annotated[bool, Query(description="Refuse this device from now on, until it is allowed.")] = False,
     reason: Annotated[Reason | None, Query(description="Goes into the trail.")] = None,
     if_match: IfMatch = None,
@@ -92,7 +92,7 @@ async def allow_device(
     device_id: DeviceIdInPath,
     origin: OriginOfCall,
     claim: ClaimOfCall,
-    db: DatabaseOfApp,
+    db: DatabaseOfUser,
 ) -> Response:
     """The device may register again; it is an ordinary one."""
     return await answered(db, claim, _nothing, changes.allow, origin, user_id, device_id)
@@ -110,7 +110,7 @@ def _nothing(_done: object) -> Answer:
     responses={200: {"headers": ETAG}, **answers(DEVICE_NOT_FOUND, DEVICE_EXPIRED, *OF_A_KEY)},
 )
 async def heartbeat(
-    user_id: UserIdInPath, device_id: DeviceIdInPath, claim: ClaimOfCall, db: DatabaseOfApp
+    user_id: UserIdInPath, device_id: DeviceIdInPath, claim: ClaimOfCall, db: DatabaseOfUser
 ) -> Response:
     """`last_seen_at` is now, and the lease starts anew. After 410, register again."""
     return await answered(db, claim, _device, changes.heartbeat, user_id, device_id)
@@ -143,7 +143,7 @@ async def transfer_device(
     where: Transfer,
     origin: OriginOfCall,
     claim: ClaimOfCall,
-    db: DatabaseOfApp,
+    db: DatabaseOfUser,
     settings: SettingsOfApp,
 ) -> Response:
     """Under the receiver's limit."""

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from app.db import Database, RunFailed, Tx, is_multi_writer
+from app.db import Database, Tx, is_multi_writer
 from app.devices import queries, service
 from app.devices.registration_queries import StateInGroup, known_devices, registration_states
 from app.devices.schemas import Device, NewDevice
@@ -16,10 +16,12 @@ from app.devices.service import Registered
 from app.errors import AppError, DeviceBlocked, DeviceLimitReached, RegistrationRateExceeded
 from app.events.queries import append_of_several
 from app.failures import Failure
+from app.nodes import Node
 from app.origin import Origin
 from app.quotas.queries import insert_lock_rows, lock_users_if_free, quota_of
 from app.recording import Call as Record
 from app.recording import current_calls, on_behalf_of
+from app.retries import RunFailed
 from app.settings import Settings
 
 
@@ -58,13 +60,13 @@ class Alone:
 Outcome = Registered | AppError | Alone
 
 
-def register_together(db: Database, settings: Settings, calls: Sequence[Call]) -> list[Outcome]:
+def register_together(db: Database, node: Node, settings: Settings, calls: Sequence[Call]) -> list[Outcome]:
     """What became of each call: Registered, which is committed, a refusal, or Alone.
 
     Waits for no user's lock. Where a run fails it is rolled back, and all of its calls go alone.
     """
     try:
-        looked_at = db.attempt(refuse_without_lock, settings, calls)
+        looked_at = db.attempt(node, refuse_without_lock, settings, calls)
     except RunFailed as failed:
         return [Alone(failed.failure)] * len(calls)
     undecided = [call for call, outcome in zip(calls, looked_at, strict=True) if outcome is None]
@@ -72,16 +74,18 @@ def register_together(db: Database, settings: Settings, calls: Sequence[Call]) -
         if isinstance(outcome, AppError):
             for record in call.records:
                 record.attempts += 1  # of those who go on, the run that decides is the one which counts
-    decided = iter(_decided_under_locks(db, settings, undecided))
+    decided = iter(_decided_under_locks(db, node, settings, undecided))
     return [next(decided) if outcome is None else outcome for outcome in looked_at]
 
 
-def _decided_under_locks(db: Database, settings: Settings, calls: Sequence[Call]) -> Sequence[Outcome]:
+def _decided_under_locks(
+    db: Database, node: Node, settings: Settings, calls: Sequence[Call]
+) -> Sequence[Outcome]:
     if not calls:
         return []
     try:
         with on_behalf_of(*(record for call in calls for record in call.records)):
-            return db.attempt(register_under_locks, settings, calls)
+            return db.attempt(node, register_under_locks, settings, calls)
     except RunFailed as failed:
         outcomes = failed.result or [None] * len(calls)
         return [Alone(failed.failure, one if isinstance(one, Registered) else None) for one in outcomes]

@@ -15,11 +15,13 @@ from typing import Any, TypeVar
 from anyio import CapacityLimiter, to_thread
 
 from app import metrics
-from app.db import MOST_GROUPS, Database, Earlier
+from app.db import Database
 from app.devices import service
 from app.devices.group_service import Alone, Call, Outcome, register_together
 from app.devices.service import Registered
 from app.errors import Overloaded
+from app.nodes import MOST_GROUPS, Node
+from app.retries import Earlier
 from app.settings import Settings
 
 R = TypeVar("R")
@@ -41,10 +43,37 @@ class _Waiting:
 
 
 class Groups:
-    """The registrations of one process: those that wait, and whose turn it is. For one event loop."""
+    """The registrations of one process. For one event loop."""
 
     def __init__(self, db: Database, settings: Settings) -> None:
         self._db = db
+        self._settings = settings
+        self._queues: dict[Node, _Queue] = {}
+
+    async def register(self, call: Call) -> Registered:
+        """`service.register`, together with others where they wait as well. Raises what that raises.
+
+        Overloaded (503) where too many wait, or a call was not taken in CUPO_DATABASE_POOL_WAIT_SECONDS.
+        """
+        if self._settings.group_size == 1 or call.asks_for_room or self._db.has_several_writers:
+            return await _alone(self._db, self._settings, call)
+        node = self._db.node_of(call.user_id)
+        if node not in self._queues:
+            self._queues[node] = _Queue(self._db, node, self._settings)
+        return await self._queues[node].register(call)
+
+
+async def _alone(db: Database, settings: Settings, call: Call, earlier: Earlier | None = None) -> Registered:
+    args = (settings, call.origin, call.user_id, call.device_id, call.new)
+    return await db.of_user(call.user_id).submit(service.register, *args, earlier=earlier)
+
+
+class _Queue:
+    """The registrations that wait for one node of the database, and those whose turn it is."""
+
+    def __init__(self, db: Database, node: Node, settings: Settings) -> None:
+        self._db = db
+        self._node = node
         self._settings = settings
         self._waiting: deque[_Waiting] = deque()
         self._turns: set[asyncio.TimerHandle] = set()
@@ -53,12 +82,6 @@ class Groups:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def register(self, call: Call) -> Registered:
-        """`service.register`, together with others where they wait as well. Raises what that raises.
-
-        Overloaded (503) where too many wait, or a call was not taken in CUPO_DATABASE_POOL_WAIT_SECONDS.
-        """
-        if self._settings.group_size == 1 or call.asks_for_room or self._db.has_several_writers:
-            return await self._alone(call)
         if len(self._waiting) >= self._settings.group_queue:
             raise Overloaded("Too many registrations wait.")
         loop = asyncio.get_running_loop()
@@ -68,10 +91,6 @@ class Groups:
         if not self._turns:
             loop.call_soon(self._begin_next_group)  # after the calls that have arrived by now
         return await answer
-
-    async def _alone(self, call: Call, earlier: Earlier | None = None) -> Registered:
-        args = (self._settings, call.origin, call.user_id, call.device_id, call.new)
-        return await self._db.submit(service.register, *args, earlier=earlier)
 
     def _begin_turn(self) -> asyncio.TimerHandle:
         """Those who wait hold still from now on, until the turn is ended or has been long enough."""
@@ -113,7 +132,7 @@ class Groups:
         outcomes: Sequence[Outcome] = [Alone()] * len(group)
         try:
             outcomes = await to_thread.run_sync(
-                register_together, self._db, self._settings, calls, limiter=self._threads
+                register_together, self._db, self._node, self._settings, calls, limiter=self._threads
             )
         finally:  # after a fault, the calls that had no part in it are answered alone
             self._groups -= 1
@@ -133,7 +152,7 @@ class Groups:
             one.answer.set_exception(outcome)
 
     def _answer_alone(self, one: _Waiting, earlier: Earlier | None = None) -> asyncio.Task[Registered]:
-        task = self._start(self._alone(one.call, earlier), one.context)
+        task = self._start(_alone(self._db, self._settings, one.call, earlier), one.context)
         task.add_done_callback(lambda done: _pass_on(done, one.answer))
         return task
 

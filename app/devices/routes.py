@@ -15,7 +15,7 @@ from app.http import (
     V1,
     CallerOfCall,
     Cursor,
-    DatabaseOfApp,
+    DatabaseOfUser,
     DeviceIdInPath,
     OriginOfCall,
     PageSize,
@@ -84,7 +84,7 @@ async def register_device(
     caller: CallerOfCall,
     origin: OriginOfCall,
     claim: ClaimOfCall,
-    db: DatabaseOfApp,
+    db: DatabaseOfUser,
     groups: GroupsOfApp,
     settings: SettingsOfApp,
 ) -> Response:
@@ -123,7 +123,7 @@ def _registration(done: Registered) -> Answer:
 @router.get("", operation_id="listDevices", summary="List a user's devices", responses=answers())
 async def list_devices(
     user_id: UserIdInPath,
-    db: DatabaseOfApp,
+    db: DatabaseOfUser,
     settings: SettingsOfApp,
     limit: PageSize = 50,
     cursor: Cursor = None,
@@ -143,7 +143,7 @@ async def list_devices(
 async def revoke_all_devices(
     user_id: UserIdInPath,
     origin: OriginOfCall,
-    db: DatabaseOfApp,
+    db: DatabaseOfUser,
     reason: Annotated[Reason | None, Query(description="Goes into the trail.")] = None,
 ) -> RevokedDevices:
     """In batches: devices that register meanwhile stay, and other users do not wait."""
@@ -162,7 +162,7 @@ async def revoke_all_devices(
     responses={200: {"headers": ETAG}, **answers(DEVICE_NOT_FOUND)},
 )
 async def get_device(
-    user_id: UserIdInPath, device_id: DeviceIdInPath, response: Response, db: DatabaseOfApp
+    user_id: UserIdInPath, device_id: DeviceIdInPath, response: Response, db: DatabaseOfUser
 ) -> Device:
     """The device as it is now."""
     device = await db.submit(service.read_device, user_id, device_id, read_only=True)

@@ -3,7 +3,7 @@ from fastapi import APIRouter
 from app import cursors
 from app.events import service
 from app.events.schemas import EventList
-from app.http import V1, Cursor, DatabaseOfApp, PageSize, UserIdInPath, refuse
+from app.http import V1, Cursor, DatabaseOfUser, PageSize, UserIdInPath, refuse
 from app.problems import answers
 
 router = APIRouter(prefix="/v1/users/{user_id}/events", tags=["events"], **V1)
@@ -11,7 +11,7 @@ router = APIRouter(prefix="/v1/users/{user_id}/events", tags=["events"], **V1)
 
 @router.get("", operation_id="listEvents", summary="Read a user's audit trail", responses=answers())
 async def list_events(
-    user_id: UserIdInPath, db: DatabaseOfApp, limit: PageSize = 50, cursor: Cursor = None
+    user_id: UserIdInPath, db: DatabaseOfUser, limit: PageSize = 50, cursor: Cursor = None
 ) -> EventList:
     """Newest first. Heartbeats and repeated registrations are no events."""
     with refuse("query", "cursor"):

@@ -8,6 +8,7 @@ from sqlalchemy.engine import URL, Connection
 
 MOST_NAMED = 6  # of an administrator's dozens
 NEEDED = frozenset({"SELECT", "INSERT", "UPDATE", "DELETE"})
+MEMBERS = "performance_schema.replication_group_members"  # where the nodes of a group are told: app.fitness
 _RIGHTS = re.compile(r"GRANT (?P<rights>.+?) ON (?P<where>.+?) TO .+")
 _ROLE = re.compile(r"GRANT (?P<role>.+?) TO .+@.+")
 
@@ -29,6 +30,8 @@ def _needless(grant: str, database: str, active_roles: set[str]) -> Iterator[str
             may.add("GRANT OPTION")
         if _is_of(rights["where"], database):
             may -= NEEDED
+        if rights["where"].replace("`", "") == MEMBERS:
+            may -= {"SELECT"}
         if may:
             first, rest = sorted(may)[:MOST_NAMED], sorted(may)[MOST_NAMED:]
             more = f" and {len(rest)} more" if rest else ""

@@ -1,31 +1,27 @@
 """What must hold of the database: all of it for `cupo doctor`, the cheap part for `/readyz`."""
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from sqlalchemy import select
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from app import migrations
-from app.dialects import SessionRefused
 from app.embedded import has_root_key
-from app.errors import Contention
-from app.failures import failure_of, number_of
+from app.failures import number_of
+from app.fitness import cluster_of, unfitness
 from app.ops.account import encryption, is_on_this_machine, needless_rights
 from app.ops.reasons import reason_of
-from app.quotas.queries import insert_lock_row
+from app.ops.row_lock import row_lock_blocks
+from app.sessions import SessionRefused
 from app.settings import Settings
-from app.tables import device_registration_locks as locks
 from app.tables import metadata
 
 OLDEST_MARIADB = (10, 6)
 OLDEST_MYSQL = (8, 0)
-# No user has this id, so the proof of the lock disturbs nobody.
-NOBODY = 0
 NO_SUCH_TABLE = 1146
+CLUSTER = "cluster"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +48,18 @@ def all_hold(checks: list[Check]) -> bool:
 
 def cheap_checks(engine: Engine, settings: Settings) -> list[Check]:
     """Reachable, isolation, engines, migrations: few statements, no locks, nothing a caller may not see."""
-    return _run(engine, settings, (_isolation, _table_engines, _migrations))
+    return _run(engine, settings, (_fitness, _isolation, _table_engines, _migrations, _cluster))
 
 
 def all_checks(engine: Engine, settings: Settings) -> list[Check]:
     """The cheap ones and those that take a lock or read the server's configuration."""
     everything = (
+        _fitness,
         _version,
         _isolation,
         _table_engines,
         _migrations,
+        _cluster,
         _binlog_format,
         _timeouts,
         _grants,
@@ -108,6 +106,19 @@ def variables(connection: Connection, *names: str) -> dict[str, str]:
 
 def _is_sqlite(connection: Connection) -> bool:
     return connection.dialect.name == "sqlite"
+
+
+def _fitness(connection: Connection, settings: Settings) -> Iterator[Check]:
+    """Asked only of several nodes: a single one is used as it is."""
+    if settings.has_several_nodes:
+        found = unfitness(connection)
+        yield Check("fit", ok=found is None, found=found or "yes", wanted="yes")
+
+
+def _cluster(connection: Connection, settings: Settings) -> Iterator[Check]:
+    if settings.has_several_nodes:
+        found = cluster_of(connection) or "none"
+        yield Check(CLUSTER, ok=True, found=found, wanted="that of the other nodes")
 
 
 def _version(connection: Connection, settings: Settings) -> Iterator[Check]:
@@ -228,7 +239,7 @@ def _encryption(connection: Connection, settings: Settings) -> Iterator[Check]:
     if _is_sqlite(connection):
         return
     is_verified = settings.database_tls_ca_file is not None
-    is_near = is_on_this_machine(settings.url)
+    is_near = is_on_this_machine(connection.engine.url)
     tls = encryption(connection)
     yield Check(
         "encryption",
@@ -253,25 +264,8 @@ def _root_key(connection: Connection, settings: Settings) -> Iterator[Check]:
 
 def _row_lock(connection: Connection, settings: Settings) -> Iterator[Check]:
     """The live proof, on two connections: while the first holds a lock, the second must be refused it."""
-    prove = _sqlite_blocks if _is_sqlite(connection) else _row_lock_blocks
-    found = "blocks" if prove(connection) else "does not block"
+    found = "blocks" if row_lock_blocks(connection) else "does not block"
     yield Check("row lock", ok=found == "blocks", found=found, wanted="blocks")
-
-
-def _row_lock_blocks(connection: Connection) -> bool:
-    lock = select(locks.c.user_id).where(locks.c.user_id == NOBODY)
-    insert_lock_row(connection, NOBODY)
-    connection.commit()
-    connection.execute(lock.with_for_update()).one()
-    with connection.engine.connect() as rival:
-        try:
-            rival.execute(lock.with_for_update(nowait=True)).all()
-        except DBAPIError as error:
-            failure = failure_of(error)
-            return failure is not None and failure.answer is Contention
-        finally:
-            rival.rollback()
-    return False
 
 
 def _webhooks(connection: Connection, settings: Settings) -> Iterator[Check]:
@@ -282,15 +276,3 @@ def _webhooks(connection: Connection, settings: Settings) -> Iterator[Check]:
     if settings.webhooks_allow_private:
         found[1] = "any address, private ones too"
     yield Check("webhooks go by", ok=True, found=", ".join(found), wanted="https, public addresses")
-
-
-def _sqlite_blocks(connection: Connection) -> bool:
-    connection.exec_driver_sql("SELECT 1")  # the connection's transaction begins, IMMEDIATE
-    rival = sqlite3.connect(connection.engine.url.database or "", timeout=0, isolation_level=None)
-    try:
-        rival.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as error:
-        return error.sqlite_errorcode == sqlite3.SQLITE_BUSY
-    finally:
-        rival.close()
-    return False

@@ -1,5 +1,6 @@
 """Whether the process answers, and whether it can do its work."""
 
+import asyncio
 import time
 
 from anyio import CapacityLimiter, move_on_after, to_thread
@@ -8,7 +9,8 @@ from pydantic import BaseModel
 from sqlalchemy import Engine
 
 from app import metrics
-from app.db import make_engine
+from app.engines import make_engine
+from app.ops.all_nodes import together
 from app.ops.checks import Check, all_hold, cheap_checks
 from app.settings import Settings
 
@@ -38,23 +40,31 @@ class Probe:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._engine = make_engine(settings, pool_size=1, patience_seconds=PATIENCE_SECONDS)
-        self._one_at_a_time = CapacityLimiter(1)
+        self._engines = [
+            make_engine(settings, url, pool_size=1, patience_seconds=PATIENCE_SECONDS)
+            for url in settings.urls
+        ]
+        self._one_at_a_time = {engine: CapacityLimiter(1) for engine in self._engines}
 
     async def look(self) -> list[Check]:
         """The cheap checks; a database that has not answered after a second is not reachable."""
+        looks = await asyncio.gather(*(self._look_at(engine) for engine in self._engines))
+        return together(looks, self._settings)
+
+    async def _look_at(self, engine: Engine) -> list[Check]:
         with move_on_after(PATIENCE_SECONDS):
             return await to_thread.run_sync(
                 _look,
-                self._engine,
+                engine,
                 self._settings,
                 abandon_on_cancel=True,
-                limiter=self._one_at_a_time,
+                limiter=self._one_at_a_time[engine],
             )
         return [Check("reachable", ok=False, found=f"no answer in {PATIENCE_SECONDS} s", wanted="yes")]
 
     def close(self) -> None:
-        self._engine.dispose()
+        for engine in self._engines:
+            engine.dispose()
 
 
 def _look(engine: Engine, settings: Settings) -> list[Check]:
@@ -84,7 +94,7 @@ async def is_alive() -> Alive:
     },
 )
 async def is_ready(request: Request, response: Response) -> Readiness:
-    """Database reachable, isolation level, table engines, migrations at head."""
+    """Database reachable (one fit node will do), isolation level, table engines, migrations at head."""
     if getattr(request.state, "is_stopping", False):  # app.processes.Server
         metrics.READY.set(0)
         response.status_code = 503

@@ -7,7 +7,13 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from app.failures import tls_refusal
 
-_WORDS = {1045: "access denied", 1049: "unknown database", 2003: "cannot connect"}
+_WORDS = {
+    1045: "access denied",
+    1047: "not in the cluster",
+    1049: "unknown database",
+    1290: "read-only",
+    2003: "cannot connect",
+}
 
 
 def reason_of(error: SQLAlchemyError) -> str:

@@ -2,7 +2,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 
-from app.http import V1, DatabaseOfApp, IfMatch, OriginOfCall, SettingsOfApp, UserIdInPath, parsed_if_match
+from app.http import V1, DatabaseOfUser, IfMatch, OriginOfCall, SettingsOfApp, UserIdInPath, parsed_if_match
 from app.problems import ETAG, OF_A_BODY, PRECONDITION_FAILED, answers
 from app.quotas import service
 from app.quotas.schemas import OwnLimit, Quota
@@ -18,7 +18,7 @@ router = APIRouter(prefix="/v1/users/{user_id}/quota", tags=["quotas"], **V1)
     responses={200: {"headers": ETAG}, **answers()},
 )
 async def get_quota(
-    user_id: UserIdInPath, response: Response, db: DatabaseOfApp, settings: SettingsOfApp
+    user_id: UserIdInPath, response: Response, db: DatabaseOfUser, settings: SettingsOfApp
 ) -> Quota:
     """How many devices the user may have and has. A user that was never seen has used none."""
     quota = await db.submit(service.read_quota, settings, user_id, read_only=True)
@@ -37,7 +37,7 @@ async def set_quota(
     own: OwnLimit,
     response: Response,
     origin: OriginOfCall,
-    db: DatabaseOfApp,
+    db: DatabaseOfUser,
     settings: SettingsOfApp,
     if_match: IfMatch = None,
 ) -> Quota:
@@ -60,7 +60,7 @@ async def reset_quota(
     user_id: UserIdInPath,
     response: Response,
     origin: OriginOfCall,
-    db: DatabaseOfApp,
+    db: DatabaseOfUser,
     settings: SettingsOfApp,
     reason: Annotated[Reason | None, Query(description="Goes into the trail.")] = None,
     if_match: IfMatch = None,

@@ -19,9 +19,9 @@ from app.cli import cli
 from app.db import Database
 from app.migrations import migrate
 from app.settings import Settings, load_settings
+from loadtest.ports import free_port
 from tests.audit.looks import cupo_audit
 from tests.lifecycle.rows import run
-from tests.ports import free_port
 from tests.proxy import Fate, proxied
 from tests.servers import Server, fresh_database
 from tests.services import ROOT_KEY

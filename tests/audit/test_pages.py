@@ -17,11 +17,11 @@ from app.audit.service import look_at_limits, look_at_locks, look_at_trails
 from app.db import Database, Tx
 from app.devices.schemas import NewDevice
 from app.devices.service import register as register_at
-from app.dialects import see_one_instant
 from app.errors import AppError
 from app.etags import Precondition
 from app.migrations import migrate
 from app.quotas.service import set_limit
+from app.sessions import see_one_instant
 from app.settings import Settings, load_settings
 from app.tables import events
 from tests.audit.looks import all_found

@@ -14,6 +14,7 @@ from app.devices.group_service import Call
 from app.devices.groups import Groups
 from app.devices.schemas import NewDevice
 from app.devices.service import Registered
+from app.nodes import NOBODY
 from app.settings import load_settings
 from tests.lifecycle.steps import connection_id
 from tests.lifecycle.trail import devices_of, types_of
@@ -142,8 +143,8 @@ def scene_at(database_url: str, new_user: NewUser, **settings: Any) -> Iterator[
         made = load_settings(database_url=url, root_key=ROOT_KEY, default_device_limit=LIMIT, **settings)
         db = Database(made)
         try:
-            for open_connection in (db.transact, db.attempt):  # which ends by a COMMIT too
-                open_connection(connection_id)
+            db.transact(connection_id)  # opening a connection ends by a COMMIT too
+            db.attempt(db.node_of(NOBODY), connection_id)
             scene = Scene(Groups(db, made), proxy, new_user)
             proxy.fate = scene.decide
             yield scene

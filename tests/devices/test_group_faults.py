@@ -9,9 +9,10 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from app.db import MOST_GROUPS, Database
+from app.db import Database
 from app.devices.service import Registered
 from app.errors import Unavailable
+from app.nodes import MOST_GROUPS
 from tests.devices.scenes import LOCKS, LOOKS, Scene, all_of, one_row_and_event_each, registered, scene_at
 from tests.lifecycle.trail import devices_of, types_of
 from tests.proxy import Fate

@@ -20,6 +20,7 @@ from app.dialects import database_clock, seconds_from_now
 from app.errors import AppError
 from app.etags import Precondition
 from app.migrations import migrate_embedded
+from app.nodes import NOBODY
 from app.origin import Origin
 from app.quotas.service import set_limit
 from app.settings import Settings, load_settings
@@ -205,7 +206,9 @@ def test_groups_decide_as_calls_one_by_one(
                 for users in two_sets:
                     happen(db, interlude, settings, users)
             group = chance.group(len(grouped))
-            outcomes = dict(enumerate(register_together(db, settings, calls_of(group, grouped))))
+            outcomes = dict(
+                enumerate(register_together(db, db.node_of(NOBODY), settings, calls_of(group, grouped)))
+            )
             seen.update(map(kind_of, outcomes.values()))
             alone = [place for place, outcome in outcomes.items() if isinstance(outcome, Alone)]
             calls = calls_of(group, grouped)
@@ -214,7 +217,9 @@ def test_groups_decide_as_calls_one_by_one(
             in_order = [place for place in outcomes if place not in alone] + alone
             expected = {place: one_by_one(db, settings, reference[place]) for place in in_order}
             for place in in_order:
-                found = facts_of(outcomes[place], calls[place].user_id)
+                outcome = outcomes[place]
+                assert not isinstance(outcome, Alone)
+                found = facts_of(outcome, calls[place].user_id)
                 assert found == facts_of(expected[place], reference[place].user_id), (number, group[place])
             assert db.transact(rows_of, grouped) == db.transact(rows_of, single), (number, group)
     finally:

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from loadtest.ports import LOOPBACK
 from tests import raw
-from tests.ports import LOOPBACK
 from tests.services import ROOT_KEY, Service, running_service
 
 JSON = b"Content-Type: application/json"

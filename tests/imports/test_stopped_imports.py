@@ -12,9 +12,9 @@ from sqlalchemy import Engine, func, select
 
 from app.imports import command, run
 from app.tables import devices, events
+from loadtest.ports import LOOPBACK, free_port
 from tests.imports.files import a_file, counts, cupo_import, start_import
 from tests.lifecycle.trail import devices_of
-from tests.ports import LOOPBACK, free_port
 from tests.proxy import proxied
 
 pytestmark = pytest.mark.locking

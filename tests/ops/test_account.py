@@ -9,7 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli import cli
-from app.db import Database, make_engine
+from app.db import Database
+from app.engines import make_engine
 from app.migrations import MigrationFailed, migrate
 from app.ops.checks import Check, all_checks
 from app.settings import load_settings

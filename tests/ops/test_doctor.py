@@ -15,7 +15,7 @@ from sqlalchemy.engine import URL
 from typer.testing import CliRunner
 
 from app.cli import cli
-from app.db import make_engine
+from app.engines import make_engine
 from app.main import create_app
 from app.migrations import migrate
 from app.ops.checks import Check, all_checks, all_hold

@@ -24,9 +24,9 @@ from app.db import Database, Tx
 from app.logs import WaitingLines
 from app.metrics import LOG_LINES_DROPPED
 from app.quotas.queries import lock_user
+from loadtest.ports import LOOPBACK, free_port
 from tests.callers import by_many, one_by_one, register, statuses
 from tests.ops.conftest import Log
-from tests.ports import LOOPBACK, free_port
 from tests.processes import started
 from tests.proxy import Fate, proxied
 from tests.scraping import scrape

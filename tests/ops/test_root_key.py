@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.db import make_engine
+from app.engines import make_engine
 from app.migrations import migrate
 from app.ops.checks import Check, all_checks, all_hold
 from app.settings import Settings, load_settings

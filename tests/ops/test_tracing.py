@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from app import tracing
 from app.spans import OpenTelemetry
-from tests.ports import LOOPBACK, free_port
+from loadtest.ports import LOOPBACK, free_port
 from tests.proxy import Fate, proxied
 from tests.services import running_service
 

@@ -18,7 +18,7 @@ from app.migrations import migrate
 from app.ops import worker_port
 from app.ops.worker_port import Progress, open_port
 from app.settings import Settings, load_settings
-from tests.ports import LOOPBACK, free_port
+from loadtest.ports import LOOPBACK, free_port
 from tests.processes import started
 from tests.scraping import Metrics, scrape
 from tests.services import POLL_SECONDS, ROOT_KEY, START_SECONDS

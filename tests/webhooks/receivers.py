@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from tests.ports import LOOPBACK
+from loadtest.ports import LOOPBACK
 
 
 @dataclass(frozen=True)

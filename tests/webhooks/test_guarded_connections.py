@@ -11,7 +11,7 @@ from app.webhooks import connections as connections_module
 from app.webhooks import deliver as deliver_module
 from app.webhooks.connections import Address, Connections
 from app.webhooks.deliver import Attempt, deliver
-from tests.ports import LOOPBACK
+from loadtest.ports import LOOPBACK
 from tests.webhooks.certificates import Authority, new_authority
 from tests.webhooks.receivers import Receiver, answer, answering, receiving, trickling
 from tests.webhooks.test_delivering import delivery_to

@@ -13,9 +13,9 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -50,6 +50,12 @@ class Installation:
     def server_command(self, *options: str) -> tuple[str, ...]:
         return (*self.enter, *self.server, "--no-defaults", _INITIAL_SIZE[self.kind], *options)
 
+    def that_outlives_us(self) -> "Installation":
+        """The same, but what it runs goes on when the process ends that started it."""
+        words = list(self.enter)
+        at = words.index("--pdeathsig")
+        return replace(self, enter=(*words[:at], *words[at + 2 :]))
+
     def inner_path(self, path: Path) -> str:
         return f"/{path.relative_to(self.root)}"
 
@@ -62,16 +68,22 @@ class Installation:
 
 @dataclass
 class Process:
-    """The running program of one private server, a new one after each stop."""
+    """The running program of one private server, of whatever kind, a new one after each stop."""
 
     command: tuple[str, ...]
     log: Path
+    environment: Mapping[str, str] | None = None  # None: ours
     _running: subprocess.Popen[bytes] | None = field(default=None, init=False)
 
     @property
     def pid(self) -> int | None:
         """None while it is stopped."""
         return self._running.pid if self._running and self._running.poll() is None else None
+
+    @property
+    def exit_status(self) -> int | None:
+        """Of the last one that ended; minus the signal's number where one ended it."""
+        return self._running.poll() if self._running else None
 
     def start(self) -> None:
         # The kernel sends the parent-death signal when the *thread* that started the child ends.
@@ -80,9 +92,14 @@ class Process:
         if self.pid is not None:
             raise ServerError("the server is running already")
         with self.log.open("ab") as log:
-            # A session of its own: Ctrl-C in the terminal must reach the tests only, which stop the server.
+            # A session of its own: Ctrl-C in the terminal must reach us only, who stop the server.
             self._running = subprocess.Popen(  # noqa: S603  the words are ours, nothing comes from outside
-                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                self.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=self.environment,
             )
 
     def send(self, number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""Ports for the servers that tests start."""
+"""Ports for the servers that are started here and gone again."""
 
 import secrets
 import socket
