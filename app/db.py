@@ -182,8 +182,7 @@ class Database:
         while True:
             node = self.node_of(self.user_id)
             try:
-                with metrics.POOL_IN_USE.track_inprogress():
-                    result = self._run_once(node.engine, ends_at, options, work, *args)
+                result = self._run_in_pool(node, ends_at, options, work, *args)
             except RunFirst as first:
                 preliminaries += 1
                 if preliminaries > MOST_PRELIMINARIES:
@@ -214,6 +213,12 @@ class Database:
             else:
                 retries.tell_if_it_is_back(record, failed)
                 return result
+
+    def _run_in_pool(
+        self, node: Node, ends_at: float, options: dict[str, Any], work: Work[R], *args: Any
+    ) -> R:
+        with metrics.POOL_IN_USE.track_inprogress():
+            return self._run_once(node.engine, ends_at, options, work, *args)
 
     def _run_once(
         self, engine: Engine, ends_at: float, options: dict[str, Any], work: Work[R], *args: Any

@@ -21,6 +21,7 @@ USE_CASES = {"changes.py", "service.py"}
 MAY_HAVE_SQL = {
     "app/tables.py",
     "app/dialects.py",
+    "app/sessions.py",
     "app/fitness.py",
     "app/migrations.py",
     "app/ops/checks.py",
