@@ -12,11 +12,13 @@ from rich.console import Console
 from bench.errors import BadUse
 from bench.plan import QUICK, Kind, Plan
 from bench.result import Result, read
+from bench.rows import complaints
 from bench.run import new_result, run
 from bench.scenarios import NAMES, chosen
-from bench.table import complaints, markdown, show
+from bench.table import markdown, show
 
 WIDTH_WITHOUT_TERMINAL = 200
+FILES = ("--json", "--markdown", "--from")
 EXIT_COMPLAINTS = 1
 EXIT_BAD_USE = 2
 EXIT_INTERRUPTED = 130
@@ -78,17 +80,28 @@ def bench(
     show(result, console())
     if result.interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
-    if complaints(result):
+    if any(complaints(result)):
         raise typer.Exit(EXIT_COMPLAINTS)
 
 
 def measured(plan: Plan, names: tuple[str, ...]) -> Result:
-    result = new_result(shlex.join(["scripts/bench", *sys.argv[1:]]), plan)
+    result = new_result(command_line(sys.argv[1:]), plan, names)
     try:
-        run(result, names, console(stderr=True).print)
+        run(result, console(stderr=True).print)
     except KeyboardInterrupt:
         result.interrupted = True
     return result
+
+
+def command_line(words: list[str]) -> str:
+    """The command as it was given, without where the result goes."""
+    said, is_file = ["scripts/bench"], False
+    for word in words:
+        name, is_pair, _ = word.partition("=")
+        if not is_file and name not in FILES:
+            said.append(word)
+        is_file = name in FILES and not is_pair
+    return shlex.join(said)
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from typing import TYPE_CHECKING, Self
 
 import httpx
@@ -11,7 +12,7 @@ import httpx
 from bench import load
 from bench.contestants import serving
 from bench.database import count_devices, empty
-from bench.processes import processor_seconds
+from bench.processes import busy_seconds, processor_seconds
 from bench.result import Sample
 from tests.scraping import scrape
 
@@ -48,7 +49,7 @@ def measure(scene: Scene, plan: Plan, scenario: Scenario, contestant: Contestant
         _put_load_on(service, scenario, plan.warm_up_seconds)
         rows = count_devices(scene.server, contestant.database)
         failures_since = _account_of_failures(contestant, service, scenario.connections)
-        with _Used(scene, service) as used:
+        with _Watch(scene, service) as used:
             ended = _put_load_on(service, scenario, plan.seconds)
         failure = failures_since()
         rows = count_devices(scene.server, contestant.database) - rows
@@ -64,6 +65,7 @@ def measure(scene: Scene, plan: Plan, scenario: Scenario, contestant: Contestant
         service_us=used.service_seconds * each,
         database_us=used.database_seconds * each,
         load_us=ended.processor_seconds * each,
+        others_share=used.others_share(ended),
         failure=strange or failure or failure_of(scenario, answers, rows),
     )
 
@@ -74,40 +76,45 @@ def _put_load_on(service: Serving, scenario: Scenario, seconds: int) -> load.End
     return load.run_to_its_end(words, environment, seconds + PATIENCE_SECONDS)
 
 
-class _Used:
-    """The processor time of the server, and of a service's processes, while the `with` lasts."""
+class _Watch:
+    """The processor time that the server, a service's processes and all else used while the `with` lasted."""
 
     def __init__(self, scene: Scene, service: Serving | None = None) -> None:
         assert scene.server.process is not None  # noqa: S101 - it is a private one
         self._sessions = (scene.server.process.pid, service.session if service else None)
-        self.database_seconds = self.service_seconds = 0.0
+        self.database_seconds = self.service_seconds = self.busy_seconds = self.lasted_seconds = 0.0
 
     def __enter__(self) -> Self:
-        self._before = self._seconds()
+        self._before = self._now()
         return self
 
     def __exit__(self, *_: object) -> None:
-        after = self._seconds()
-        self.database_seconds, self.service_seconds = after[0] - self._before[0], after[1] - self._before[1]
+        used = [after - before for before, after in zip(self._before, self._now(), strict=True)]
+        self.database_seconds, self.service_seconds, self.busy_seconds, self.lasted_seconds = used
 
-    def _seconds(self) -> tuple[float, ...]:
-        return tuple(processor_seconds(one) if one is not None else 0.0 for one in self._sessions)
+    def _now(self) -> list[float]:
+        of_sessions = [processor_seconds(one) if one is not None else 0.0 for one in self._sessions]
+        return [*of_sessions, busy_seconds(), time.monotonic()]
+
+    def others_share(self, ended: load.Ended) -> float:
+        """Which part of the processors' whole time went to what has no part in the run."""
+        ours = self.database_seconds + self.service_seconds + ended.processor_seconds
+        return max(0.0, self.busy_seconds - ours) / (self.lasted_seconds * (os.cpu_count() or 1))
 
 
 def strange_answers(service: Serving, limit: int) -> str | None:
     """What is wrong if a new user does not get `limit` devices and then a refusal: all must do the same."""
-    seen = [_register(service, f"probe-{number}") for number in range(limit + 1)]
+    headers = {"Authorization": f"Bearer {service.token}"} if service.token else {}
+    seen = []
+    try:
+        with httpx.Client(base_url=service.url, headers=headers, timeout=PATIENCE_SECONDS) as client:
+            for number in range(limit + 1):
+                new = {"device_id": f"probe-{number}"}
+                seen.append(client.post(f"/v1/users/{PROBED_USER}/devices", json=new).status_code)
+    except httpx.TransportError as error:
+        return f"no answer to a first call: {error}"
     wanted = [201] * limit + [409]
     return None if seen == wanted else f"a new user at limit {limit} was answered {seen}"
-
-
-def _register(service: Serving, device_id: str) -> int:
-    return httpx.post(
-        f"{service.url}/v1/users/{PROBED_USER}/devices",
-        json={"device_id": device_id},
-        headers={"Authorization": f"Bearer {service.token or ''}"},
-        timeout=PATIENCE_SECONDS,
-    ).status_code
 
 
 def _account_of_failures(
@@ -159,7 +166,7 @@ def _statements_alone(
         return load.run_to_its_end(words, os.environ, seconds + PATIENCE_SECONDS)
 
     run(plan.warm_up_seconds)
-    with _Used(scene) as used:
+    with _Watch(scene) as used:
         ended = run(plan.seconds)
     rate = parse_statements(ended.said)
     each = US / max(1, rate * plan.seconds)
@@ -173,6 +180,7 @@ def _statements_alone(
         service_us=ended.processor_seconds * each,
         database_us=used.database_seconds * each,
         load_us=0.0,
+        others_share=used.others_share(ended),
         failure=None if rate else "no transaction was committed",
     )
 

@@ -16,6 +16,7 @@ _TICK_SECONDS = 1 / os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Of the fields behind the program's name, which begin with the third of all: session, user time, system time.
 _SESSION, _USER, _SYSTEM = 3, 11, 12
+_IDLE, _IO_WAIT = 3, 4
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,13 @@ def processes_of_session(session: int) -> Iterator[Process]:
 def processor_seconds(session: int) -> float:
     """Of all processes of the session together, in user mode and in the kernel."""
     return sum(one.processor_seconds for one in processes_of_session(session))
+
+
+def busy_seconds() -> float:
+    """Processor time that anything on the machine has used, or another machine has taken from it."""
+    # user, nice, system, idle, iowait, irq, softirq, steal; what follows is in the first two already.
+    ticks = [int(one) for one in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(ticks) - ticks[_IDLE] - ticks[_IO_WAIT]) * _TICK_SECONDS
 
 
 def largest_resident_bytes(session: int) -> int:

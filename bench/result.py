@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Sample:
     """One contestant in one round. Rates are answers per second, `…_us` processor time per answer.
 
-    On SPREAD the answers are registrations alone. `failure` says what makes the sample worthless.
+    On SPREAD the answers are registrations alone. `others_share` is what of the processors went to work that has
+    no part in the run. `failure` says what makes the sample worthless.
     """
 
     scenario: str
@@ -29,6 +30,7 @@ class Sample:
     service_us: float
     database_us: float
     load_us: float
+    others_share: float
     failure: str | None = None
 
 
@@ -46,14 +48,15 @@ class Memory:
 
 @dataclass
 class Result:
-    """`not_run` has the reason of each contestant and scenario that was left out."""
+    """`scenarios` are those that were asked for; `not_run` says why contestants or the memory were left out."""
 
     command: str
     plan: Plan
     date: str
     processors: int
     machine: str
-    database: str
+    scenarios: list[str]
+    database: str = ""
     samples: list[Sample] = field(default_factory=list)
     memory: Memory | None = None
     not_run: dict[str, str] = field(default_factory=dict)

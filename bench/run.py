@@ -32,26 +32,23 @@ if TYPE_CHECKING:
 KINDS = {"mariadb": "MariaDB", "mysql": "MySQL"}
 
 
-def new_result(command: str, plan: Plan) -> Result:
+def new_result(command: str, plan: Plan, scenarios: tuple[str, ...]) -> Result:
     return Result(
         command=command,
         plan=plan,
         date=datetime.datetime.now(datetime.UTC).date().isoformat(),
         processors=len(os.sched_getaffinity(0)),
         machine=f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        database="",
+        scenarios=list(scenarios),
     )
 
 
-def run(result: Result, names: tuple[str, ...], say: Say) -> None:
-    """Measure the scenarios of these names into `result`, which holds what was done whenever it ends.
-
-    Raises BadUse.
-    """
+def run(result: Result, say: Say) -> None:
+    """Measure what `result` asks for into it: it holds what was done, whenever this ends. Raises BadUse."""
     wrk()
-    scenarios = [scenario for scenario in SCENARIOS if scenario.name in names]
+    scenarios = [scenario for scenario in SCENARIOS if scenario.name in result.scenarios]
     contestants = {one for scenario in scenarios for one in scenario.contestants}
-    if MEMORY.name in names:
+    if MEMORY.name in result.scenarios:
         contestants.add(CUPO_1)
     wanted = {one.database for one in contestants}
     with ExitStack() as stack:
@@ -66,7 +63,7 @@ def run(result: Result, names: tuple[str, ...], say: Say) -> None:
             fill(server, result.plan)
         for scenario in scenarios:
             _measure_all(scene, result, scenario, say)
-        if MEMORY.name in names:
+        if MEMORY.name in result.scenarios:
             say(f"{MEMORY.name}, {result.plan.memory_seconds} s")
             _measure_memory(scene, result, say)
 
