@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 class Sample:
     """One contestant in one round. Rates are answers per second, `…_us` processor time per answer.
 
-    On SPREAD the answers are registrations alone. `others_share` is what of the processors went to work that has
-    no part in the run. `failure` says what makes the sample worthless.
+    On SPREAD the answers are registrations alone. `others_share` is the part of the processors' time that
+    went to work of no contestant. `failure` says what makes the sample worthless.
     """
 
     scenario: str
@@ -48,7 +48,7 @@ class Memory:
 
 @dataclass
 class Result:
-    """`scenarios` are those that were asked for; `not_run` says why contestants or the memory were left out."""
+    """`scenarios` are those that were asked for; `not_run` says why one or a contestant was left out."""
 
     command: str
     plan: Plan

@@ -35,8 +35,8 @@ def headline(result: Result) -> str:
     plan = result.plan
     return (
         f"{result.date}, {result.database}, {result.processors} processors for load, service and database"
-        f" together, {result.machine}; {plan.rounds} × {plan.seconds} s each, other work on the machine up"
-        f" to {_others(result):.0%}. By `{result.command}`."
+        f" together, {result.machine}; {plan.rounds} rounds, each run {plan.seconds} s, other work on the"
+        f" machine up to {_others(result):.0%}. By `{result.command}`."
     )
 
 
