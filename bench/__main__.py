@@ -69,12 +69,13 @@ def bench(
     plan = replace(QUICK if quick else Plan(), seed=seed, server=server, buffer_pool=buffer_pool)
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
     try:
+        _make_ready(json_file, markdown_file)
         result = read(kept) if kept else measured(plan, chosen(only, is_quick=quick))
         if json_file is not None:
             json_file.write_text(result.to_json(), encoding="utf-8")
         if markdown_file is not None:
             markdown_file.write_text(markdown(result), encoding="utf-8")
-    except (BadUse, OSError) as error:
+    except BadUse as error:
         typer.echo(f"bench: {error}", err=True)
         raise typer.Exit(EXIT_BAD_USE) from None
     show(result, console())
@@ -82,6 +83,16 @@ def bench(
         raise typer.Exit(EXIT_INTERRUPTED)
     if any(complaints(result)):
         raise typer.Exit(EXIT_COMPLAINTS)
+
+
+def _make_ready(*files: Path | None) -> None:
+    """A run of minutes must not end with nowhere to write."""
+    for file in files:
+        if file is not None:
+            try:
+                file.touch()
+            except OSError as error:
+                raise BadUse(f"cannot write the result: {error}") from None
 
 
 def measured(plan: Plan, names: tuple[str, ...]) -> Result:

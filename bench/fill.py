@@ -36,7 +36,7 @@ def fill(server: Server, plan: Plan) -> None:
     """
     url = server.url(NAMES["filled"], server.admin_user)
     engine = sa.create_engine(url, isolation_level="AUTOCOMMIT", pool_size=2)
-    rows = ", ".join(f"({number})" for number in range(CHUNK))
+    rows = ", ".join(f"({number})" for number in range(min(CHUNK, plan.filled_users)))
     try:
         _run(engine, "CREATE TABLE numbers (n INT PRIMARY KEY)", f"INSERT INTO numbers (n) VALUES {rows}")
         with ThreadPoolExecutor(2) as threads:

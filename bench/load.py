@@ -23,7 +23,7 @@ SCRIPT = Path(__file__).parent / "peers" / "register.lua"
 TIMEOUT_SECONDS = 30
 _UNITS_MS = {"us": 0.001, "ms": 1.0, "s": 1000.0, "m": 60_000.0}
 _TOTALS = re.compile(r"^rps=(\d+) p50_ms=\S+ p99_ms=\S+ not2xx=(\d+) broken=(\d+)$", re.MULTILINE)
-_PERCENTILE = r"^ +{}%\s+([\d.]+)(us|ms|s|m)$"
+_PERCENTILE = r"^ +{}%\s+([\d.]+)(us|ms|s|m) *$"  # units of one letter are padded
 
 
 @dataclass(frozen=True)

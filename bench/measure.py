@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LIMIT = 2
 USERS = 2_000_000  # as the script of the load has it
-PROBED_USER = 3_000_000_000  # none of the load's, nor of the filled database's
+PROBED_USERS = 3_000_000_000  # and above: none of the load's, nor of the filled database's
 PATIENCE_SECONDS = 120  # beyond a run's own
 # What the script's rounding of the rate to whole answers may take from the rows that are there.
 MOST_MISSING = 0.01
@@ -45,7 +45,7 @@ def measure(scene: Scene, plan: Plan, scenario: Scenario, contestant: Contestant
         return _statements_alone(scene, plan, scenario, contestant, number)
     limit = plan.filled_limit if scenario.has_room else LIMIT
     with serving(scene, contestant, limit) as service:
-        strange = strange_answers(service, limit)
+        strange = strange_answers(service, PROBED_USERS + number, limit)
         _put_load_on(service, scenario, plan.warm_up_seconds)
         rows = count_devices(scene.server, contestant.database)
         failures_since = _account_of_failures(contestant, service, scenario.connections)
@@ -102,15 +102,15 @@ class _Watch:
         return max(0.0, self.busy_seconds - ours) / (self.lasted_seconds * (os.cpu_count() or 1))
 
 
-def strange_answers(service: Serving, limit: int) -> str | None:
-    """What is wrong if a new user does not get `limit` devices and then a refusal: all must do the same."""
+def strange_answers(service: Serving, user: int, limit: int) -> str | None:
+    """What is wrong if the user, who is new, does not get `limit` devices and then a refusal, as all must."""
     headers = {"Authorization": f"Bearer {service.token}"} if service.token else {}
     seen = []
     try:
         with httpx.Client(base_url=service.url, headers=headers, timeout=PATIENCE_SECONDS) as client:
             for number in range(limit + 1):
                 new = {"device_id": f"probe-{number}"}
-                seen.append(client.post(f"/v1/users/{PROBED_USER}/devices", json=new).status_code)
+                seen.append(client.post(f"/v1/users/{user}/devices", json=new).status_code)
     except httpx.TransportError as error:
         return f"no answer to a first call: {error}"
     wanted = [201] * limit + [409]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bench import load
 from bench.contestants import serving
 from bench.database import empty
-from bench.measure import LIMIT, strange_answers
+from bench.measure import LIMIT, PROBED_USERS, strange_answers
 from bench.processes import largest_resident_bytes
 from bench.result import Memory
 from bench.scenarios import CUPO_1
@@ -31,7 +31,7 @@ def measure_memory(scene: Scene, plan: Plan, scenario: MemoryScenario) -> Memory
     points: list[tuple[float, float]] = []
     with serving(scene, CUPO_1, LIMIT) as service:
         start_mb = largest_resident_bytes(service.session) / MB
-        failure = strange_answers(service, LIMIT)
+        failure = strange_answers(service, PROBED_USERS, LIMIT)
         with started(
             load.command(service.url, scenario.connections, plan.memory_seconds),
             env=load.environment("SPREAD", service.token),

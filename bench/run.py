@@ -55,6 +55,7 @@ def run(result: Result, say: Say) -> None:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="cupo-bench-")))
         server = stack.enter_context(shared_server(result.plan))
         result.database = name_of(server)
+        say(f"on {result.database}, port {server.port}")
         stack.enter_context(databases(server, wanted))
         scene = Scene(server, folder, {name: make_key(server, name) for name in wanted - {"peer"}})
         _build_all(scene, contestants, result, say)

@@ -10,6 +10,7 @@ REDIS = ("redis-server",)
 PROMTOOL = ("promtool",)
 HAPROXY = ("haproxy",)
 DUMP = ("mariadb-dump",)
+WRK = ("wrk",)
 
 
 def program(names: tuple[str, ...]) -> str:
