@@ -47,7 +47,11 @@ def shared_server(plan: Plan) -> Iterator[Server]:
         raise BadUse(f"{where} is in memory: name a folder on a disk by TMPDIR")
     try:
         with private_server(
-            plan.server, f"--innodb-buffer-pool-size={plan.buffer_pool}", DEFAULT_LOGS[plan.server]
+            plan.server,
+            f"--innodb-buffer-pool-size={plan.buffer_pool}",
+            DEFAULT_LOGS[plan.server],
+            # The data folder: in the machine's /tmp, a server that starts removes what another one has there.
+            "--tmpdir=.",
         ) as server:
             yield server
     except ServerError as error:
