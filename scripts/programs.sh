@@ -1,4 +1,4 @@
-# Sourced by scripts/test after environment.sh: gets the programs that the tests run beside the service.
+# Sourced by scripts/test and scripts/bench after environment.sh: gets the programs that run beside the service.
 # shellcheck shell=bash
 
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/cupo
@@ -135,6 +135,22 @@ get_browser() {
         command -v "$name" >/dev/null && return
     done
     install_packages chromium || say_what_is_left_out chromium "pages are not looked at in a browser"
+}
+
+get_wrk() {
+    command -v wrk >/dev/null || install_packages wrk || say_what_is_left_out wrk "no load can be made by it"
+}
+
+get_go() {
+    local driver=golang-github-go-sql-driver-mysql-dev
+    command -v go >/dev/null && [[ -d /usr/share/gocode/src/github.com/go-sql-driver/mysql ]] && return
+    install_packages golang-go "$driver" || say_what_is_left_out "golang-go and $driver" "the peer in Go is left out"
+}
+
+get_c() {
+    command -v gcc >/dev/null && command -v mariadb_config >/dev/null && return
+    install_packages gcc libc6-dev libmariadb-dev ||
+        say_what_is_left_out "gcc and libmariadb-dev" "the peer in C is left out"
 }
 
 say_what_is_left_out() {

@@ -11,6 +11,7 @@ PROMTOOL = ("promtool",)
 HAPROXY = ("haproxy",)
 DUMP = ("mariadb-dump",)
 COMPILER = ("cc",)
+WRK = ("wrk",)
 
 
 def program(names: tuple[str, ...]) -> str:
