@@ -63,6 +63,8 @@ def faults(
     say = console(stderr=True).print
     try:
         topology: Topology = next((one for one in OWN if one == database), "given")
+        if topology == "given" and "://" not in database:
+            raise BadUse(f"--database {database!r} is neither one of {', '.join(OWN)} nor a URL")
         if topology == "given":
             open_database(database)
         chosen = secrets.randbelow(2**32) if seed is None else seed

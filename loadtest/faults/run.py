@@ -48,13 +48,12 @@ class Order:
 
     def check(self) -> None:
         """Raises BadUse, in one line."""
-        struck = max((fault.target or 1 for fault in self.schedule.faults if fault.on_replica), default=1)
+        targets = [(fault.on_replica, fault.target or 1) for fault in self.schedule.faults]
+        struck = max((target for on_replica, target in targets if on_replica), default=1)
         if struck > self.replicas:
             raise BadUse(f"the schedule strikes replica {struck}, and --replicas is {self.replicas}")
         nodes = 1 if self.topology == "single" else 3
-        highest = max(
-            (fault.target or 1 for fault in self.schedule.faults if not fault.on_replica), default=1
-        )
+        highest = max((target for on_replica, target in targets if not on_replica), default=1)
         if highest > nodes:
             raise BadUse(f"the schedule strikes node {highest}, and {self.topology} has {nodes}")
         if self.workers == 1 and self.schedule.kinds & {"kill-worker", "pause-worker"}:

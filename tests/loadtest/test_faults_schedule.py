@@ -90,6 +90,7 @@ def test_an_outage_that_does_not_end_lasts_to_the_end_of_the_load() -> None:
         (("--schedule", "kill-worker@1s", "--workers", "1"), "take --workers 2"),
         (("--schedule", "kill-worker@1s", "--setting", "LIMIT=3"), "is none of the service's"),
         (("--database", "postgresql://db/cupo"), "--database-url is not understood"),
+        (("--database", "postgresql"), "is neither one of single, galera, group-replication nor a URL"),
     ],
 )
 def test_a_run_that_cannot_be_had_says_why_before_it_starts_anything(
