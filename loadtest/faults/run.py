@@ -200,7 +200,7 @@ def _rows(
 def _facts(order: Order) -> dict[str, str]:
     plan = order.plan
     return {
-        "replicas": f"{order.replicas} of {order.workers} processes",
+        "replicas": f"{order.replicas}, of {order.workers} processes each",
         "load": f"{plan.groups} users at a time, {plan.clients} clients each, {plan.calls} calls a user, "
         f"{plan.pause_seconds:g} s between two calls of a client on average",
         "schedule": ", ".join(map(str, order.schedule.faults)),
