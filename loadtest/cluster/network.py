@@ -31,6 +31,10 @@ class NoNamespaces(ClusterError):
     """This machine, container or account may make none."""
 
 
+class NotInstalled(ClusterError):
+    """A program that a cluster takes is missing; the text names its package."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Network:
     """`tag` begins every name, `prefix` every address."""
@@ -138,7 +142,7 @@ def _in(namespace: str, *words: str) -> str:
 def _ip(*words: str) -> str:
     program = shutil.which("ip", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
     if program is None:
-        raise ClusterError("no program ip here: install the package iproute2")
+        raise NotInstalled("no program ip here: install the package iproute2")
     ended = subprocess.run(  # noqa: S603 - our own words
         [program, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
