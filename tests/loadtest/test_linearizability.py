@@ -81,6 +81,7 @@ FULL = [register("a", 0, 1), register("b", 0, 1)]
             [lost(set_limit(1, 0, 1)), *FULL, register("c", 2, 3, 409)], id="limit of unknown outcome"
         ),
         pytest.param([*FULL, lost(register("c", 2, 3)), register("d", 4, 5, 503)], id="503 is no answer"),
+        pytest.param([register("a", 0, 1), seen("", 1, 2)], id="sent at the instant of the other's answer"),
         pytest.param([seen("zzz", 0, 1)._replace(status=0, code="timeout")], id="a look without an answer"),
         pytest.param([register("a", 0, 1, 429), register("a", 2, 3, 401)], id="refused for other reasons"),
         pytest.param(
@@ -147,6 +148,13 @@ def test_what_an_order_explains_is_no_violation(operations: list[Operation]) -> 
 def test_what_no_order_explains_is_found(operations: list[Operation]) -> None:
     assert not has_an_order(judged(operations), LIMIT)
     assert not holds(operations)
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504])
+def test_an_error_may_have_had_its_effect_or_not(status: int) -> None:
+    failed = register("a", 0, 1, status)
+    assert holds([failed, seen("", 2, 3), seen("a", 4, 5)])
+    assert holds([failed, seen("", 2, 3)])
 
 
 def test_other_users_are_no_explanation() -> None:
