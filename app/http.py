@@ -4,7 +4,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any, Literal, NoReturn, TypedDict
 
 from fastapi import Depends, Header, Path, Query, Request, Response
@@ -44,9 +44,12 @@ async def _database(request: Request) -> Database:
     return database
 
 
-async def _database_of_user(request: Request, user_id: UserIdInPath) -> Database:
+async def _database_of_user(request: Request) -> Database:
     database: Database = request.app.state.database
-    return database.of_user(int(user_id))
+    # Not by UserIdInPath: FastAPI would check the parameter a second time, at each call.
+    with suppress(ValueError):  # by which the route itself refuses the call
+        return database.of_user(user_id(request.path_params["user_id"]))
+    return database
 
 
 async def _settings(request: Request) -> Settings:

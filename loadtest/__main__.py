@@ -19,6 +19,7 @@ from loadtest.crew import Crew
 from loadtest.database import open_database
 from loadtest.errors import BadUse
 from loadtest.faults.command import faults
+from loadtest.linearizability.command import check_folder
 
 app = typer.Typer(
     add_completion=False,
@@ -125,6 +126,22 @@ def report_again(
     with exit_status_of_bad_use():
         run, samples = record.read(folder)
         status = report.tell(run, samples, folder, Console())
+    raise typer.Exit(status)
+
+
+@app.command("check")
+def check_histories(
+    folder: Annotated[Path, typer.Argument(help="Of a run that kept each of its calls, as faults does.")],
+    limit: Annotated[
+        int | None, typer.Option(help="Of each user at the start; by default the run's.")
+    ] = None,
+) -> None:
+    """Whether each user's answers fit some order of the calls.
+
+    Exit status: 0 they do; 1 those of the users that are named do not; 2 it could not be decided.
+    """
+    with exit_status_of_bad_use():
+        status = check_folder(folder, limit, Console())
     raise typer.Exit(status)
 
 

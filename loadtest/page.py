@@ -1,9 +1,10 @@
 """The report as one HTML file that needs nothing else: no script, no font, no network."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from loadtest import charts, elements, timeline
 from loadtest.client import Sample
+from loadtest.linearizability import Violation, draw
 from loadtest.record import Record, Verdict
 from loadtest.samples import FAMILIES, PERCENTILES, answer_of, as_text, figures, figures_of_all, percentile
 
@@ -52,6 +53,20 @@ def _violations(run: Record) -> str:
     rows = [(v.kind.replace("_", " "), str(v.user), v.detail) for v in violations[:SHOWN_VIOLATIONS]]
     note = f"{len(violations):,} in all, {len(rows):,} shown; run.json has every one."
     return elements.section("Violations", note, elements.table(("what", "user", "detail"), rows, "words"))
+
+
+def histories(violations: Iterable[Violation]) -> str:
+    """The section on answers that no order of the calls explains; nothing where there are none."""
+    note = (
+        "Each bar is one call, from sent to answered; instants stand in their order and not at scale. Of "
+        "calls that overlap either may have been first. The dashed ones have no answer: they may have had "
+        "their effect at any later time, or never."
+    )
+    body = "".join(
+        f"<pre>{elements.safe(str(one))}</pre>{elements.figure(f'user{one.user}', draw(one))}"
+        for one in violations
+    )
+    return elements.section("What no order explains", note, body) if body else ""
 
 
 def _latencies(samples: list[Sample]) -> str:

@@ -9,7 +9,7 @@ from this machine as usual, also one that is cut off from the other two.
 """
 
 from loadtest.cluster.clusters import Cluster, Kind, open_cluster, start
-from loadtest.cluster.network import ClusterError, NoNamespaces, OneWay
+from loadtest.cluster.network import ClusterError, NoNamespaces, NotInstalled, OneWay
 from loadtest.cluster.nodes import Health, Node
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "Kind",
     "NoNamespaces",
     "Node",
+    "NotInstalled",
     "OneWay",
     "open_cluster",
     "start",

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from loadtest.cluster.network import NUMBERS, ClusterError
+from loadtest.cluster.network import NUMBERS, NotInstalled
 from loadtest.cluster.nodes import INNER, Health, Node
 from loadtest.cluster.threads import stopped
 from loadtest.installations import cache_folder
@@ -63,7 +63,7 @@ def provider() -> str:
     """Galera's library. Raises ClusterError where it, or what it needs, is missing."""
     found = next((path for path in PROVIDERS if Path(path).exists()), None)
     if found is None or shutil.which("rsync") is None:
-        raise ClusterError("no Galera here: install the packages galera-4 and rsync, or run scripts/cluster")
+        raise NotInstalled("no Galera here: install the packages galera-4 and rsync, or run scripts/cluster")
     return found
 
 
@@ -75,7 +75,7 @@ def copy_scripts(folder: Path) -> None:
     for name in SCRIPTS:
         script = shutil.which(name, path=path)
         if script is None:
-            raise ClusterError(f"no {name} here: install the package mariadb-server, or run scripts/cluster")
+            raise NotInstalled(f"no {name} here: install the package mariadb-server, or run scripts/cluster")
         shutil.copy(script, folder)
 
 

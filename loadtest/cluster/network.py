@@ -6,7 +6,9 @@ network's own tag, and a subnet of 198.18.0.0/15, which RFC 2544 keeps for measu
 
 import dataclasses
 import json
+import os
 import secrets
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -27,6 +29,10 @@ class ClusterError(Exception):
 
 class NoNamespaces(ClusterError):
     """This machine, container or account may make none."""
+
+
+class NotInstalled(ClusterError):
+    """A program that a cluster takes is missing; the text names its package."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,16 +140,12 @@ def _in(namespace: str, *words: str) -> str:
 
 
 def _ip(*words: str) -> str:
-    try:
-        ended = subprocess.run(  # noqa: S603 - our own words
-            ["ip", *words],  # noqa: S607 - iproute2, wherever the machine has it
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise ClusterError("no program ip here: install the package iproute2") from None
+    program = shutil.which("ip", path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/sbin")))
+    if program is None:
+        raise NotInstalled("no program ip here: install the package iproute2")
+    ended = subprocess.run(  # noqa: S603 - our own words
+        [program, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
     if ended.returncode:
         raise ClusterError(f"`ip {' '.join(words)}` failed: {ended.stderr.strip()}")
     return ended.stdout

@@ -78,13 +78,16 @@ def audit(
     )
 
 
-def wait_until_nobody_writes(servers: Servers) -> None:
-    """The service's sessions are gone from every node: what was to happen has happened. Raises Unreadable."""
+def wait_until_settled(servers: Servers) -> None:
+    """The service's sessions are gone from every node, so that what was to happen has happened, and each node
+    has applied it, if they will ever agree. Raises Unreadable.
+    """
     give_up_at = time.monotonic() + SETTLE_SECONDS
     while any(user == APP for node in servers.nodes for _, user, *_ in node.run("SHOW PROCESSLIST")):
         if time.monotonic() > give_up_at:
             raise Unreadable(f"sessions of the service are still there {SETTLE_SECONDS} s after its end")
         time.sleep(POLL_SECONDS)
+    differing_tables(servers)
 
 
 def differing_tables(servers: Servers) -> list[str]:

@@ -62,9 +62,7 @@ def faults(
     """
     say = console(stderr=True).print
     try:
-        topology: Topology = next((one for one in OWN if one == database), "given")
-        if topology == "given":
-            open_database(database)
+        topology = _topology(database)
         chosen = secrets.randbelow(2**32) if seed is None else seed
         order = Order(
             topology=topology,
@@ -89,6 +87,15 @@ def faults(
         typer.echo(f"loadtest: {error}", err=True)
         raise typer.Exit(EXIT_STATUS["unproven"]) from error
     raise typer.Exit(status)
+
+
+def _topology(database: str) -> Topology:
+    if database in OWN:
+        return database
+    if "://" not in database:
+        raise BadUse(f"--database {database!r} is neither one of {', '.join(OWN)} nor a URL")
+    open_database(database)  # says what is wrong with a URL
+    return "given"
 
 
 def _settings(given: list[str]) -> dict[str, str]:

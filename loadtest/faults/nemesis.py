@@ -13,7 +13,7 @@ from loadtest.cluster import Cluster, ClusterError, Health, OneWay
 from loadtest.errors import BadUse
 from loadtest.faults.clock import DAY_SECONDS
 from loadtest.faults.replicas import Replica
-from loadtest.faults.schedule import KINDS, Fault, Schedule
+from loadtest.faults.schedule import Fault, Schedule
 from loadtest.faults.single import Single
 from loadtest.installations import ServerError
 
@@ -95,7 +95,7 @@ class Nemesis:
 
     def _strike(self, fault: Fault) -> None:
         began = time.perf_counter()
-        act = self._strike_database if KINDS[fault.kind].strikes == "database" else self._strike_replica
+        act = self._strike_replica if fault.on_replica else self._strike_database
         target, undo = act(fault)
         self._say(f"{fault}: {target}")
         if fault.lasts:

@@ -14,7 +14,7 @@ from loadtest.record import NAMED_USERS, PAGE
 from loadtest.report import print_verdict
 from loadtest.samples import as_text
 
-COLUMNS = ("at", "fault", "mended after", "any call", "a write", "worst replica", "unknown")
+COLUMNS = ("fault", "at", "mended after", "any call", "a write", "worst replica", "unknown")
 CAPTION = (
     "the longest time until the next fault in which no call, no write, and no call through the worst replica "
     "succeeded; calls of unknown outcome"
@@ -38,7 +38,7 @@ def tell(run: Record, folder: Path, console: Console) -> int:
 def table(run: Record) -> Table:
     rows = Table(header_style="bold", caption=CAPTION, caption_justify="left")
     for number, name in enumerate(COLUMNS):
-        rows.add_column(name, justify="left" if number == 1 else "right", overflow="fold")
+        rows.add_column(name, justify="right" if number else "left", overflow="fold")
     for outage in run.outages:
         rows.add_row(*row(outage, run.begin))
     return rows
@@ -47,8 +47,8 @@ def table(run: Record) -> Table:
 def row(outage: Outage, begin: float) -> tuple[str, ...]:
     struck = outage.struck
     return (
-        as_text(max(0.0, struck.began - begin)),
         f"{struck.fault}: {struck.target}",
+        as_text(max(0.0, struck.began - begin)),
         as_text(struck.ended - struck.began) if struck.ended > struck.began else "-",
         as_text(outage.any_call),
         as_text(outage.any_write),

@@ -16,14 +16,14 @@ import pymysql
 from loadtest import cluster
 from loadtest.database import Database, Unreadable, open_database
 from loadtest.errors import BadUse
-from loadtest.faults.audit import Findings, audit, look_at_rows, users_of, wait_until_nobody_writes
+from loadtest.faults.audit import Findings, audit, look_at_rows, users_of, wait_until_settled
 from loadtest.faults.clients import Load, Plan
 from loadtest.faults.nemesis import Database as Servers
 from loadtest.faults.nemesis import Nemesis
 from loadtest.faults.outages import outages
 from loadtest.faults.record import Record
 from loadtest.faults.replicas import CUPO, Setup, bare_environment, started_replicas
-from loadtest.faults.schedule import OF_REPLICAS, Schedule, Topology
+from loadtest.faults.schedule import Schedule, Topology
 from loadtest.faults.single import single
 from loadtest.linearizability import OPERATIONS, Operation, as_line, write_operations
 
@@ -48,11 +48,14 @@ class Order:
 
     def check(self) -> None:
         """Raises BadUse, in one line."""
-        struck = max(
-            (fault.target or 1 for fault in self.schedule.faults if fault.kind in OF_REPLICAS), default=1
-        )
+        targets = [(fault.on_replica, fault.target or 1) for fault in self.schedule.faults]
+        struck = max((target for on_replica, target in targets if on_replica), default=1)
         if struck > self.replicas:
             raise BadUse(f"the schedule strikes replica {struck}, and --replicas is {self.replicas}")
+        nodes = 1 if self.topology == "single" else 3
+        highest = max((target for on_replica, target in targets if not on_replica), default=1)
+        if highest > nodes:
+            raise BadUse(f"the schedule strikes node {highest}, and {self.topology} has {nodes}")
         if self.workers == 1 and self.schedule.kinds & {"kill-worker", "pause-worker"}:
             raise BadUse(
                 "kill-worker and pause-worker take --workers 2: a replica of one process has none to spare"
@@ -188,7 +191,7 @@ def _rows(
     users = sorted({operation.user for operation in operations})
     try:
         if servers:
-            wait_until_nobody_writes(servers)
+            wait_until_settled(servers)
         return look_at_rows(database, order.plan.seed, users)
     except (Unreadable, pymysql.MySQLError) as error:
         raise BadUse(f"the rows cannot be looked at: {error}") from error
@@ -197,7 +200,7 @@ def _rows(
 def _facts(order: Order) -> dict[str, str]:
     plan = order.plan
     return {
-        "replicas": f"{order.replicas} of {order.workers} processes",
+        "replicas": f"{order.replicas}, of {order.workers} processes each",
         "load": f"{plan.groups} users at a time, {plan.clients} clients each, {plan.calls} calls a user, "
         f"{plan.pause_seconds:g} s between two calls of a client on average",
         "schedule": ", ".join(map(str, order.schedule.faults)),

@@ -78,6 +78,10 @@ class Fault:
     lasting: float
 
     @property
+    def on_replica(self) -> bool:
+        return KINDS[self.kind].strikes == "replica"
+
+    @property
     def lasts(self) -> bool:
         return KINDS[self.kind].lasts
 

@@ -8,12 +8,15 @@ For whoever records a run:
     found = check(operations, limit=2)                      # the limit that each user has at the start
 
 `found.violations` is one Violation for each user whose answers no order explains, `found.undecided` the users
-for whom that could not be decided within the bound on work, which is no pass either. Each user begins with
-no device. Record every call, also those without an answer, and look at the rows once more when the load has
-ended, as a last `list` of each user.
+for whom that could not be decided within the bound on work, which is no pass either. A Violation's `str()` is
+several lines for people, `draw` makes an SVG of it, and `loadtest.page.histories` a page's section of both.
+
+Each user begins with no device. Record every call, also those without an answer, and look at the rows once
+more when the load has ended, as a last `list` of each user.
 """
 
-from loadtest.linearizability.check import Checked, check
+from loadtest.linearizability.checking import Checked, check
+from loadtest.linearizability.drawing import draw
 from loadtest.linearizability.operation import (
     OPERATIONS,
     Kind,
@@ -34,6 +37,7 @@ __all__ = [
     "Violation",
     "as_line",
     "check",
+    "draw",
     "read_operations",
     "write_operations",
 ]

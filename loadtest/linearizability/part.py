@@ -71,9 +71,12 @@ class Part(NamedTuple):
         return next(one for one in self.operations if one.finished == self.until and not one.unknown)
 
     def without_past(self) -> "Part | None":
-        """With the latest past left out that leaves a change before the impossible answer; None if none does."""
+        """Without the latest past that leaves a change beside the impossible answer; None if none does."""
         calls, search = self._search()
-        search.run()
+        try:
+            search.run()
+        except OutOfSteps:
+            return None
         known = sorted((call for call in calls if not call.unknown), key=lambda call: call.finished)
         for count in reversed(range(1, sum(call.finished <= self.until for call in known))):
             rest = known[count:]

@@ -25,7 +25,7 @@ class Violation:
         return tuple(sorted(self.part.operations, key=lambda one: one.sent))
 
     def __str__(self) -> str:
-        return "\n".join([self.headline, *self.lines(), *([self.footnote] if self.footnote else [])])
+        return "\n".join(line for line in (self.headline, *self.lines(), self.footnote) if line)
 
     @property
     def headline(self) -> str:
@@ -37,9 +37,12 @@ class Violation:
 
     @property
     def footnote(self) -> str:
-        if not self.left_out:
-            return ""
-        return f"{self.left_out:,} calls of this user are left out; they do not matter for it"
+        told = []
+        if self.part.begins_later:
+            told.append("before the first of them every order has left the user with no device")
+        if self.left_out:
+            told.append(f"{self.left_out:,} calls more of this user are left out, which do not matter here")
+        return "; ".join(told)
 
     def lines(self) -> list[str]:
         """One for each call: when, relative to the first, by whom, what was asked, what was answered."""
@@ -53,8 +56,12 @@ class Violation:
             lines.append(f"{mark} {when}  {process:<{widths[2]}}  {ask:<{widths[3]}}  {answer}")
         return lines
 
+    @property
+    def first_sent(self) -> float:
+        return min(one.sent for one in self.part.operations)
+
     def instants(self, one: Operation) -> tuple[str, str]:
-        first = self.operations[0].sent
+        first = self.first_sent
         finished = "" if one.unknown else f"{1000 * (one.finished - first):.1f} ms"
         return f"{1000 * (one.sent - first):.1f} ms", finished
 
@@ -66,7 +73,9 @@ class Violation:
             of_interest = self.part.devices
             shown = [name for name in one.seen if of_interest is None or name in of_interest]
             more = len(one.seen) - len(shown)
-            return (", ".join(shown) or "nothing") + (f" (and {more} others)" if more else "")
+            return (", ".join(shown) or "nothing") + (
+                f" (and {more} other{'' if more == 1 else 's'})" if more else ""
+            )
         quota = one.quota if self.part.devices is None else None
         told = "" if quota is None else f"{quota.used} of {quota.limit}"
         return told if one.kind == "quota" else f"{one.status} {told}".strip()

@@ -61,3 +61,36 @@ def test_such_a_node_answers_from_before_where_its_sessions_do_not_wait(
         nodes.revoke(1, user, "revoked")
         assert nodes.register(2, user, "new", 2) == "limit"
         assert nodes.devices(2, user) == ["kept", "revoked"]
+
+
+@pytest.fixture
+def group(kind: str) -> None:
+    if kind != "group-replication":
+        pytest.skip("of MySQL's groups alone")
+
+
+@pytest.mark.usefixtures("group")
+def test_a_wait_that_the_server_gives_up_is_answered_by_503(
+    cluster: Cluster, databases: Callable[..., Nodes], new_user: Callable[[], int]
+) -> None:
+    """Error 3797, here after the shortest `wait_timeout` that may be set; the service would wait longer."""
+    nodes, user = databases(idle_connection_seconds=5, lock_budget_seconds=5), new_user()
+    full(nodes, user)
+    with cluster.nodes[1].block_applier():
+        nodes.revoke(1, user, "revoked")
+        assert nodes.register(2, user, "new", 2) == "database_unavailable"
+
+
+@pytest.mark.usefixtures("group")
+def test_a_member_in_offline_mode_is_answered_for_by_503_until_it_is_back(
+    cluster: Cluster, databases: Callable[..., Nodes], new_user: Callable[[], int]
+) -> None:
+    """As its group leaves a member that it has expelled: sessions are ended, and new ones are refused."""
+    nodes, user = databases(**HURRIED), new_user()
+    assert nodes.register(3, user, "before", 2) == "created"
+    cluster.nodes[2].run("SET GLOBAL offline_mode = ON")
+    try:
+        assert nodes.register(3, user, "meanwhile", 2) == "database_unavailable"
+    finally:
+        cluster.nodes[2].run("SET GLOBAL offline_mode = OFF")
+    assert nodes.register(3, user, "after", 2) == "created"

@@ -1,5 +1,6 @@
 """Histories made untrue in one place, and the judge of what is untrue, who tries every order."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 
@@ -9,27 +10,24 @@ from tests.loadtest.told import CODES, Keeper
 Lie = Callable[[random.Random, Sequence[Operation]], list[Operation]]
 
 
-def has_an_order(operations: Sequence[Operation], limit: int) -> bool:
-    """The definition, with nothing done to be quick; calls of unknown outcome are those without an answer."""
-    return _goes_on(tuple(operations), (), limit, limit)
+def has_an_order(operations: Sequence[Operation], limit: int, until: float = math.inf) -> bool:
+    """The definition, with nothing done to be quick. Calls of unknown outcome are those without an answer;
+    those answered after `until` need not have happened."""
 
-
-def _goes_on(rest: tuple[Operation, ...], devices: tuple[str, ...], limit: int, first_limit: int) -> bool:
-    answered = [one for one in rest if one.status]
-    if not answered:
-        return True
-    horizon = min(one.finished for one in answered)
-    for n, one in enumerate(rest):
-        if one.sent > horizon:
-            continue
-        keeper = Keeper(first_limit)
-        keeper.devices, keeper.limit = list(devices), limit
-        told = keeper.answer(one)
-        if one.status and not _same(one, told):
-            continue
-        if _goes_on((*rest[:n], *rest[n + 1 :]), tuple(keeper.devices), keeper.limit, first_limit):
+    def goes_on(rest: tuple[Operation, ...], devices: tuple[str, ...], limit_now: int) -> bool:
+        horizon = min((one.finished for one in rest if one.status and one.finished <= until), default=None)
+        if horizon is None:
             return True
-    return False
+        for n, one in enumerate(rest):
+            keeper = Keeper(limit)
+            keeper.devices, keeper.limit = list(devices), limit_now
+            if one.sent > horizon or not (_same(one, keeper.answer(one)) or not one.status):
+                continue
+            if goes_on((*rest[:n], *rest[n + 1 :]), tuple(keeper.devices), keeper.limit):
+                return True
+        return False
+
+    return goes_on(tuple(operations), (), limit)
 
 
 def _same(heard: Operation, told: Operation) -> bool:

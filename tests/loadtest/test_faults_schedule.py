@@ -7,6 +7,7 @@ from loadtest.faults.nemesis import Struck
 from loadtest.faults.outages import outages
 from loadtest.faults.schedule import KINDS, NAMED, POSSIBLE, Fault, Topology, parse_schedule
 from loadtest.linearizability import Kind, Operation
+from tests.loadtest.conftest import Command
 
 
 def test_a_schedule_is_read_in_the_order_of_its_seconds() -> None:
@@ -79,3 +80,22 @@ def test_an_outage_lasts_to_the_next_success_and_is_told_of_the_fault_before_it(
 def test_an_outage_that_does_not_end_lasts_to_the_end_of_the_load() -> None:
     (outage,) = outages([Struck("first", "node 1", 10.0, 10.0)], [_call(9.0, 1, 201), _call(40.0, 1, 503)])
     assert outage.any_call == outage.any_write == 30.0
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--schedule", "kill-worker#4@1s"), "strikes replica 4, and --replicas is 3"),
+        (("--schedule", "kill-database#2@1s:1s"), "strikes node 2, and single has 1"),
+        (("--schedule", "kill-worker@1s", "--workers", "1"), "take --workers 2"),
+        (("--schedule", "kill-worker@1s", "--setting", "LIMIT=3"), "is none of the service's"),
+        (("--database", "postgresql://db/cupo"), "--database-url is not understood"),
+        (("--database", "postgresql"), "is neither one of single, galera, group-replication nor a URL"),
+    ],
+)
+def test_a_run_that_cannot_be_had_says_why_before_it_starts_anything(
+    command: Command, words: tuple[str, ...], complaint: str
+) -> None:
+    told = command("faults", *words)
+    assert (told.status, told.err.count("\n")) == (2, 1), told
+    assert complaint in told.err

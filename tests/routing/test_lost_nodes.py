@@ -13,6 +13,7 @@ from sqlalchemy.engine import make_url
 
 from app.db import Database, Tx
 from app.errors import DatabaseUnavailable
+from app.nodes import ANSWER_SECONDS
 from loadtest.ports import LOOPBACK
 from tests.proxy import proxied
 from tests.routing.conftest import (
@@ -185,6 +186,31 @@ def test_a_node_that_is_read_only_from_the_start_gets_no_call(pair: Pair) -> Non
                 assert db.of_user(user).transact(port, read_only=True) == pair.servers[0].port, host
     finally:
         set_read_only(demoted, on=False)
+
+
+def test_a_cluster_of_which_no_node_answers_keeps_the_calls_that_wait_for_it(pair: Pair) -> None:
+    """It has lost a node and goes on once that is agreed: a call that was cut off had to begin anew."""
+    runs: list[int] = []
+    with (
+        proxied(url_at(pair, pair.hosts[0])) as (one, _),
+        proxied(url_at(pair, pair.hosts[1])) as (other, _),
+        pair.database(f"{LOOPBACK}:{one.port}", f"{LOOPBACK}:{other.port}") as db,
+        ThreadPoolExecutor(1) as threads,
+    ):
+
+        def ask_a_silent_node(tx: Tx) -> int:
+            runs.append(port(tx))
+            for proxy in (one, other):
+                proxy.freeze()
+            return port(tx)
+
+        asking = threads.submit(db.transact, ask_a_silent_node)
+        wait_until(lambda: len(runs) == 1 and all(db.node_of(user).is_out for user in range(9)))
+        time.sleep(2 * ANSWER_SECONDS)  # so that each is looked at twice
+        for proxy in (one, other):
+            proxy.thaw()
+        assert asking.result() == runs[0]
+    assert len(runs) == 1
 
 
 def test_one_lost_connection_is_no_lost_node(pair: Pair, told: Callable[[], list[str]]) -> None:

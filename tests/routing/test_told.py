@@ -132,3 +132,9 @@ def test_metrics_have_a_series_for_each_node_and_the_log_a_line(
         log = service.logged()
     assert log.count(f"Database node {read_only_node} is taken out") == 1
     assert log.count(f"Database node {read_only_node} is in use again") == 1
+
+
+def test_a_call_that_names_no_user_is_refused_as_ever(pair: Pair, folder: Path) -> None:
+    with pair.service(folder) as service, service.client() as api:
+        for user, status in (("0", 422), ("x", 422), ("me", 422), (str(2**64), 422), (str(2**64 - 1), 200)):
+            assert api.get(f"/v1/users/{user}/devices").status_code == status, user
