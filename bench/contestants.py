@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from bench.database import PEER, cupo_environment
 from bench.errors import NotRun
-from tests.ports import LOOPBACK, free_port
+from loadtest.ports import LOOPBACK, free_port
 from tests.processes import started
 
 if TYPE_CHECKING:

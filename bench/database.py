@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from bench.errors import BadUse
 from bench.processes import filesystem_of
-from tests.installations import ServerError
+from loadtest.installations import ServerError
 from tests.servers import fresh_database, private_server
 
 if TYPE_CHECKING:

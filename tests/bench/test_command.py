@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from bench.__main__ import app, command_line
 from bench.result import read
-from tests.ports import LOOPBACK
+from loadtest.ports import LOOPBACK
 from tests.processes import started
 from tests.programs import WRK, program
 
