@@ -176,7 +176,7 @@ class _Group:
 
     def write(self) -> None:
         """Insert what is new, and its events, by one statement each."""
-        queries.insert_devices(self.tx, *(device for _, device in self.registered))
+        queries.insert_devices_of_several(self.tx, [device for _, device in self.registered])
         append_of_several(
             self.tx, [(origin, service.device_registered(device)) for origin, device in self.registered]
         )

@@ -18,17 +18,28 @@ from sqlalchemy import (
 from app.db import Tx
 from app.devices.schemas import Device
 from app.dialects import seconds_from_now, utc_now
+from app.lists import ListOf
 from app.quotas.queries import is_alive
 from app.tables import device_blocks as blocks
 from app.tables import devices
 
+_COLUMNS = tuple(devices.c.keys())
+_new = ListOf(**{column.name: column.type for column in devices.c})
+_insert = {
+    dialect: insert(devices).from_select(_COLUMNS, select(*(rows.c[name] for name in _COLUMNS)))
+    for dialect, rows in _new.of_dialect.items()
+}
 
-def insert_devices(tx: Tx, *new: Device) -> None:
-    """Insert them, of whatever users, by one statement. The caller holds their locks."""
+
+def insert_device(tx: Tx, device: Device) -> None:
+    tx.execute(insert(devices), {name: getattr(device, name) for name in _COLUMNS})
+
+
+def insert_devices_of_several(tx: Tx, new: Sequence[Device]) -> None:
+    """Insert devices of whatever users by one statement. The caller holds their locks."""
     if new:
-        # Without the columns that none of them has: the driver takes long for each value, also for NULL.
-        given = [name for name in _COLUMNS if any(getattr(device, name) is not None for device in new)]
-        tx.execute(insert(devices), [{name: getattr(device, name) for name in given} for device in new])
+        rows = ([getattr(device, name) for name in _COLUMNS] for device in new)
+        tx.execute(_insert[tx.dialect.name], _new.parameter(tx, rows))
 
 
 def update_device(tx: Tx, device: Device, changes: dict[str, Any]) -> Device:
@@ -153,6 +164,3 @@ def _devices(tx: Tx, query: Select[Any]) -> list[Device]:
 
 def device_in(row: Row[Any]) -> Device:
     return Device.model_construct(**{name: getattr(row, name) for name in _COLUMNS})
-
-
-_COLUMNS = tuple(devices.c.keys())

@@ -1,17 +1,19 @@
 """What registrations decide by: one statement for one call, or for all calls of a group."""
 
 import datetime
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import BindParameter, Label, Select, and_, bindparam, case, exists, func, literal, select
+from sqlalchemy import BindParameter, Label, Select, and_, bindparam, exists, func, literal, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from app.db import Tx
 from app.devices.queries import device_in
 from app.devices.schemas import Device
-from app.dialects import ASKED, asked_devices, utc_now
+from app.dialects import ASCII_KEY, UserId, utc_now
+from app.lists import ListOf, rows_as_json
 from app.quotas.queries import quota_of
 from app.quotas.schemas import Quota
 from app.tables import device_blocks as blocks
@@ -45,28 +47,29 @@ _state = select(utc_now().label("at"), *_counted(_user, _device), devices).selec
 )
 
 
+_asked = ListOf(user_id=UserId(), device_id=ASCII_KEY)
+
+
 def _is_asked(asked: Any) -> ColumnElement[bool]:
     return and_(devices.c.user_id == asked.c.user_id, devices.c.device_id == asked.c.device_id)
 
 
-def _states_of(asked: Any) -> Select[Any]:
+def _states_of(asked: Any) -> Select[datetime.datetime, str]:
     with_locks = asked.outerjoin(locks, locks.c.user_id == asked.c.user_id)
-    return (
-        select(
-            # In the first row alone: it is the same in all, and takes the driver as long as all the rest.
-            case((asked.c.place == 1, utc_now())).label("at"),
-            *_counted(asked.c.user_id, asked.c.device_id),
-            devices.c.user_id.is_not(None).label("is_known"),
-            locks.c.user_id.is_not(None).label("has_lock_row"),
-        )
-        .select_from(with_locks.outerjoin(devices, _is_asked(asked)))
-        .order_by(asked.c.place)
+    state = rows_as_json(
+        asked.c.place,
+        *_counted(asked.c.user_id, asked.c.device_id),
+        devices.c.user_id.is_not(None),
+        locks.c.user_id.is_not(None),
     )
+    query = select(utc_now().label("at"), state.label("states"))
+    return query.select_from(with_locks.outerjoin(devices, _is_asked(asked)))
 
 
-_states = {name: _states_of(asked) for name, asked in ASKED.items()}
+_states = {dialect: _states_of(asked) for dialect, asked in _asked.of_dialect.items()}
 _known = {
-    name: select(devices).select_from(asked.join(devices, _is_asked(asked))) for name, asked in ASKED.items()
+    dialect: select(devices).select_from(asked.join(devices, _is_asked(asked)))
+    for dialect, asked in _asked.of_dialect.items()
 }
 
 
@@ -113,13 +116,13 @@ def registration_states(
     tx: Tx, asked: Sequence[tuple[int, str]]
 ) -> tuple[datetime.datetime, list[StateInGroup]]:
     """The clock, and the state of each user and device in the order asked: one statement, one instant."""
-    rows = tx.execute(_states[tx.dialect.name], {"asked": asked_devices(tx, asked)}).all()
-    return rows[0].at, [StateInGroup(*values) for _, *values in rows]
+    found = tx.execute(_states[tx.dialect.name], _asked.parameter(tx, asked)).one()
+    return found.at, [StateInGroup(*state) for _, *state in sorted(json.loads(found.states))]
 
 
 def known_devices(tx: Tx, asked: Sequence[tuple[int, str]]) -> list[Device]:
     """Those of the devices that are there. The caller holds their users' locks."""
     if not asked:
         return []
-    rows = tx.execute(_known[tx.dialect.name], {"asked": asked_devices(tx, asked)})
+    rows = tx.execute(_known[tx.dialect.name], _asked.parameter(tx, asked))
     return [device_in(row) for row in rows]

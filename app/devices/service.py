@@ -50,7 +50,7 @@ def register(
     refuse_above_daily_rate(tx, settings, user_id, state.at)
     evicted, used = _make_room(tx, origin, user_id, new, state)
     device = new_device(settings, user_id, device_id, new, state.at)
-    queries.insert_devices(tx, device)
+    queries.insert_device(tx, device)
     append(tx, origin, device_registered(device))
     replaced = new.replace_device_id is not None
     return Registered(device, state.quota.with_used(used + 1), True, evicted, replaced)

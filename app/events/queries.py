@@ -10,6 +10,7 @@ from sqlalchemy import delete, insert, select, tuple_
 from app.db import Tx
 from app.dialects import seconds_from_now
 from app.events.schemas import Event
+from app.lists import ListOf
 from app.origin import IMPORT, Origin
 from app.tables import events
 
@@ -26,34 +27,39 @@ class Happened:
 
 
 _insert = insert(events)
+_COLUMNS = ("user_id", "occurred_at", "type", "device_id", "actor", "reason", "request_id", "data")
+_new = ListOf(**{name: events.c[name].type for name in _COLUMNS})
+_insert_of_several = {
+    # In the order of the list, which their numbers then tell.
+    dialect: _insert.from_select(
+        _COLUMNS, select(*(rows.c[name] for name in _COLUMNS)).order_by(rows.c.place)
+    )
+    for dialect, rows in _new.of_dialect.items()
+}
 
 
 def append(tx: Tx, origin: Origin, *happened: Happened) -> None:
-    """Write the events, in the order given. They are there if and only if `tx` commits.
+    """Write the events of one user, in the order given. They are there if and only if `tx` commits.
 
     The driver makes one statement of them. SQLAlchemy would take longer to make it than all the rest of a
     large batch, and hold up the other calls of the process.
     """
-    append_of_several(tx, [(origin, one) for one in happened])
+    if happened:
+        rows = (_row(origin, one) for one in happened)
+        tx.execute(_insert, [dict(zip(_COLUMNS, row, strict=True)) for row in rows])
 
 
 def append_of_several(tx: Tx, happened: Sequence[tuple[Origin, Happened]]) -> None:
-    """`append`, where each event is of a call of its own."""
+    """`append` for several calls and users, by one statement."""
     if happened:
-        tx.execute(_insert, [_row(origin, one) for origin, one in happened])
+        rows = _new.parameter(tx, (_row(origin, one) for origin, one in happened))
+        tx.execute(_insert_of_several[tx.dialect.name], rows)
 
 
-def _row(origin: Origin, one: Happened) -> dict[str, Any]:
-    return {
-        "user_id": one.user_id,
-        "occurred_at": one.at,
-        "type": one.type,
-        "device_id": one.device_id,
-        "actor": origin.actor,
-        "reason": origin.reason,
-        "request_id": origin.request_id,
-        "data": one.data,
-    }
+def _row(origin: Origin, one: Happened) -> tuple[Any, ...]:
+    """As _COLUMNS has them."""
+    about = (one.user_id, one.at, one.type, one.device_id)
+    return *about, origin.actor, origin.reason, origin.request_id, one.data
 
 
 def list_events(

@@ -6,7 +6,8 @@ from sqlalchemy import func, insert, literal, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from app.db import RunFirst, Tx, is_multi_writer
-from app.dialects import ASKED, asked_users, utc_now
+from app.dialects import UserId, utc_now
+from app.lists import ListOf
 from app.quotas.schemas import Quota
 from app.recording import LockWait
 from app.tables import device_registration_locks as locks
@@ -18,12 +19,13 @@ _insert_unless_there = (
     insert(locks).prefix_with("IGNORE", dialect="mysql").prefix_with("OR IGNORE", dialect="sqlite")
 )
 _insert_lock_row = _insert_unless_there.values(version=0, created_at=utc_now())
+_users = ListOf(user_id=UserId())
 _insert_lock_rows = {
-    name: _insert_unless_there.from_select(
+    dialect: _insert_unless_there.from_select(
         ["user_id", "version", "created_at"],
-        select(asked.c.user_id, literal(0), utc_now()).order_by(asked.c.place),
+        select(users.c.user_id, literal(0), utc_now()).order_by(users.c.place),
     )
-    for name, asked in ASKED.items()
+    for dialect, users in _users.of_dialect.items()
 }
 
 
@@ -71,7 +73,8 @@ def lock_users_if_free(tx: Tx, user_ids: Iterable[int]) -> set[int]:
 def insert_lock_rows(tx: Tx, user_ids: Sequence[int]) -> None:
     """`insert_lock_row` for several users by one statement, in ascending order."""
     if user_ids:
-        tx.execute(_insert_lock_rows[tx.dialect.name], {"asked": asked_users(tx, sorted(user_ids))})
+        users = _users.parameter(tx, [(user_id,) for user_id in sorted(user_ids)])
+        tx.execute(_insert_lock_rows[tx.dialect.name], users)
 
 
 def lock_users(tx: Tx, *user_ids: int) -> None:
