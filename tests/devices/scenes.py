@@ -73,6 +73,7 @@ class Gate:
 class Scene:
     """The registrations of one process, behind a proxy."""
 
+    db: Database
     groups: Groups
     proxy: Proxy
     new_user: NewUser
@@ -144,7 +145,7 @@ def scene_at(database_url: str, new_user: NewUser, **settings: Any) -> Iterator[
         try:
             for open_connection in (db.transact, db.attempt):  # which ends by a COMMIT too
                 open_connection(connection_id)
-            scene = Scene(Groups(db, made), proxy, new_user)
+            scene = Scene(db, Groups(db, made), proxy, new_user)
             proxy.fate = scene.decide
             yield scene
         finally:

@@ -1,6 +1,7 @@
 """What a fault costs those who share a transaction: each goes once more alone, and is answered in time."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,10 +10,19 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from app.db import MOST_GROUPS, Database
+from app.db import MOST_GROUPS, Database, Tx
 from app.devices.service import Registered
 from app.errors import Unavailable
-from tests.devices.scenes import LOCKS, LOOKS, Scene, all_of, one_row_and_event_each, registered, scene_at
+from tests.devices.scenes import (
+    LOCKS,
+    LOOKS,
+    PATIENCE_SECONDS,
+    Scene,
+    all_of,
+    one_row_and_event_each,
+    registered,
+    scene_at,
+)
 from tests.lifecycle.trail import devices_of, types_of
 from tests.proxy import Fate
 from tests.servers import Server
@@ -147,6 +157,35 @@ def test_a_database_that_freezes_is_waited_for_no_longer_than_by_one_call(
         assert all(isinstance(one, Unavailable) for one in results), results
 
     with scene_at(database_url, new_user, lock_budget_seconds=BUDGET_SECONDS) as scene:
+        asyncio.run(meet())
+
+
+def test_after_a_group_that_froze_nobody_waits_for_a_connection_past_the_budget(
+    database_url: str, new_user: NewUser
+) -> None:
+    may_end = threading.Event()
+
+    def hold(_tx: Tx) -> None:
+        may_end.wait(PATIENCE_SECONDS)
+
+    async def meet() -> None:
+        async with scene.while_another_is_served():
+            under_way = [scene.call(new_user()) for _ in range(5)]
+            gate = scene.gate_at(LOCKS)
+            occupant = asyncio.create_task(scene.db.submit(hold))
+        await gate.reached()
+        scene.proxy.freeze()
+        began = time.monotonic()
+        gate.open()
+        results = await all_of(under_way)
+        assert time.monotonic() - began < BUDGET_SECONDS + 1 + 1
+        assert all(isinstance(one, Unavailable) for one in results), results
+        may_end.set()
+        scene.proxy.thaw()
+        await occupant
+
+    patient = {"database_pool_size": 1, "database_pool_wait_seconds": PATIENCE_SECONDS}
+    with scene_at(database_url, new_user, lock_budget_seconds=BUDGET_SECONDS, **patient) as scene:
         asyncio.run(meet())
 
 
