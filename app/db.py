@@ -193,7 +193,9 @@ class Database:
                     await self._free_connections.acquire()
         except TimeoutError:
             metrics.POOL_TIMEOUTS.inc()
-            raise Overloaded from None
+            # Of a COMMIT that may have happened, «nothing was changed» may not be said.
+            is_uncertain = earlier is not None and earlier.uncertain_result is not None
+            raise (DatabaseUnavailable if is_uncertain else Overloaded) from None
         try:
             with metrics.THREADS_IN_USE.track_inprogress():
                 return await to_thread.run_sync(

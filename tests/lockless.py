@@ -12,7 +12,7 @@ def _lock_nobody(tx: Tx, user_id: int) -> None:
     """In place of `SELECT … FOR UPDATE`."""
 
 
-def _call_all_locked(tx: Tx, user_ids: Iterable[int]) -> set[int]:
+def _call_all_locked(tx: Tx, user_ids: Iterable[int]) -> set[int]:  # noqa: ARG001 - as it is called
     """In place of `SELECT … FOR UPDATE SKIP LOCKED`."""
     return set(user_ids)
 
