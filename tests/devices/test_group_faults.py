@@ -136,10 +136,22 @@ def test_a_device_that_somebody_else_holds_costs_a_group_a_second_and_nobody_the
     one_row_and_event_each(auditor, users)
 
 
+def test_a_fault_of_our_own_in_a_group_leaves_each_call_its_answer(
+    scene: Scene, new_user: NewUser, auditor: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise TypeError
+
+    monkeypatch.setattr("app.devices.groups.register_together", fail)
+    users = [new_user() for _ in range(3)]
+    registered(asyncio.run(scene.together(*((user, "a") for user in users))))
+    one_row_and_event_each(auditor, users)
+
+
 BUDGET_SECONDS = 2
 
 
-@pytest.mark.parametrize("at", [LOOKS, LOCKS, "INSERT INTO events", "COMMIT"])
+@pytest.mark.parametrize("at", [LOOKS, "INSERT INTO events"])
 def test_a_database_that_freezes_is_waited_for_no_longer_than_by_one_call(
     at: str, database_url: str, new_user: NewUser
 ) -> None:
