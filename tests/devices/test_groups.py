@@ -57,6 +57,7 @@ def test_a_group_takes_no_more_than_it_may(database_url: str, new_user: NewUser)
     assert scene.sent().count("INSERT DEVICES") == 2
 
 
+@pytest.mark.usefixtures("long_turns")
 @pytest.mark.parametrize("alone", [{"group_size": 1}, {"multi_writer": "on"}], ids=str)
 def test_there_are_none_where_each_is_to_go_alone_and_nobody_waits_for_others(
     alone: dict[str, object], database_url: str, new_user: NewUser, auditor: Engine
