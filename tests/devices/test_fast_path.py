@@ -3,6 +3,7 @@
 import datetime
 import json
 import re
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -347,3 +348,18 @@ def test_both_count_the_same(both: Both) -> None:
         ]
     assert counted["fast"] == counted["routed"]
     assert counted["fast"][1].keys() >= {("created",), ("known",), ("refused",), ("blocked",)}
+
+
+def test_both_tell_the_same_of_a_client_that_goes_in_mid_body(both: Both, new_user: NewUser) -> None:
+    told = []
+    for service in both.services.values():
+        name = b"X-Request-ID: gone"
+        target = f"/v1/users/{new_user()}/devices"
+        with raw.connected(service) as connection:
+            connection.sendall(raw.request("POST", target, JSON, name, body=NAMED)[:-10])
+            connection.shutdown(socket.SHUT_WR)
+            assert connection.recv(1) == b""
+        lines = [line for line in lines_of(service) if line["request_id"] == "gone"]
+        told.append([{key: line[key] for key in line.keys() - DIFFERENT} for line in lines])
+    assert told[0] == told[1]
+    assert len(told[0]) == 1
