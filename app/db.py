@@ -224,16 +224,17 @@ class Database:
                 record.uncertain_commits = 1
         with self._recorded(record):
             if earlier is not None and earlier.failure is not None:
-                self._give_up_if_late(earlier.began_at, earlier.failure)
+                self._give_up_if_late(record, earlier.failure)
             return self._run_until_final(record, options, work, *args)
 
     def _end_of(self, began_at: float) -> float:
         return began_at + self._settings.lock_budget_seconds
 
-    def _give_up_if_late(self, began_at: float, failure: Failure) -> None:
+    def _give_up_if_late(self, record: recording.Transaction, failure: Failure) -> None:
         """Raise the answer of an earlier failure where the lock budget has no time for one run more."""
-        if time.monotonic() + SHORTEST_RUN_SECONDS > self._end_of(began_at):
+        if time.monotonic() + SHORTEST_RUN_SECONDS > self._end_of(record.began_at):
             metrics.RETRIES_USED_UP.inc()
+            log.error("Gave up after a run for several calls", extra=record.facts())
             raise failure.answer
         metrics.RETRIES.inc()
 

@@ -26,9 +26,8 @@ from app.texts import USER_ID_PATTERN, user_id
 MOST_BYTES = 8192
 _PATH = re.compile(r"/v1/users/([0-9]{1,20}|me)/devices")
 _USER = re.compile(USER_ID_PATTERN)
-_LENGTH = re.compile(
-    rb"[1-9][0-9]{0,3}"
-)  # what is longer may be refused before anybody is asked who they are
+# What is longer may be refused before anybody is asked who they are.
+_LENGTH = re.compile(rb"[1-9][0-9]{0,3}")
 _ROUTE = next(route for route in router.routes if getattr(route, "endpoint", None) is register_device)
 _ACCESS = ACCESS["registerDevice"]
 _BEARER = b"Bearer "
