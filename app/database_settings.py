@@ -161,13 +161,15 @@ class DatabaseSettings(BaseSettings):
         default=10,
         ge=1,
         le=1000,
-        description="Database connections of each process, and calls that it works on at once.",
+        description="Database connections of each process, and calls that it works on at once. Groups of "
+        "registrations have up to four more.",
     )
     database_pool_wait_seconds: float = Field(
         default=3.0,
         gt=0,
         le=60,
-        description="How long a call waits for a free connection before 503 `overloaded`.",
+        description="How long a call waits for a free connection, or a registration for those before it, "
+        "before 503 `overloaded`.",
     )
     database_connect_timeout_seconds: int | None = Field(
         default=None,

@@ -111,7 +111,9 @@ class Database:
                     await node.free_connections.acquire()
         except TimeoutError:
             metrics.POOL_TIMEOUTS.inc()
-            raise Overloaded from None
+            # Of a COMMIT that may have happened, «nothing was changed» may not be said.
+            is_uncertain = earlier is not None and earlier.uncertain_result is not None
+            raise (DatabaseUnavailable if is_uncertain else Overloaded) from None
         try:
             with metrics.THREADS_IN_USE.track_inprogress():
                 return await to_thread.run_sync(
@@ -140,7 +142,7 @@ class Database:
                 record.uncertain_commits = 1
         with self._recorded(record):
             if earlier is not None and earlier.failure is not None:
-                retries.go_on_or_give_up(earlier.failure, self._end_of(earlier.began_at))
+                retries.go_on_or_give_up(record, earlier.failure, self._end_of(earlier.began_at))
             return self._run_until_final(record, options, work, *args)
 
     def attempt(self, node: Node, work: Work[R], *args: Any) -> R:

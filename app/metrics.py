@@ -59,7 +59,7 @@ GROUP_SIZE = Histogram(
 GROUP_LEFT = Counter(
     "cupo_registration_group_left_total",
     "Registrations of a group that were decided alone after all: their user was locked by another call, they "
-    "need more than a group decides, or the group's run failed.",
+    "needed more than a group decides, or the group's run failed.",
 )
 
 # Transactions
@@ -77,7 +77,8 @@ CRITICAL_SECTION_SECONDS = Histogram(
 TRANSACTIONS = Counter(
     "cupo_transactions_total",
     "Transactions by outcome, runs again not counted: committed; rolled_back by a refusal such as a 409; "
-    "given_up with a 503; failed by a fault of the service.",
+    "given_up with a 503; failed by a fault of the service. A group of registrations is one or two, and its "
+    "refusals roll nothing back.",
     ["outcome"],
 )
 DATABASE_ERRORS = Counter(
@@ -93,7 +94,8 @@ RETRIES_USED_UP = Counter(
 )
 UNKNOWN_COMMITS = Counter(
     "cupo_unknown_commits_total",
-    "COMMITs that failed, so that they had happened or not: resolved by running again, or unresolved, a 503.",
+    "COMMITs that failed, so that they had happened or not: resolved by running again, or unresolved, a 503. "
+    "Of a group's, each registration counts.",
     ["outcome"],
 )
 

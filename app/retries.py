@@ -90,10 +90,11 @@ def pause_or_give_up(
     time.sleep(pause_seconds)
 
 
-def go_on_or_give_up(failure: Failure, ends_at: float) -> None:
+def go_on_or_give_up(record: recording.Transaction, failure: Failure, ends_at: float) -> None:
     """Raise the answer of what failed a group's run, where there is no time for a run of the call alone."""
     if time.monotonic() + SHORTEST_RUN_SECONDS > ends_at:
         metrics.RETRIES_USED_UP.inc()
+        log.error("Gave up after a run for several calls", extra=record.facts())
         raise failure.answer
     metrics.RETRIES.inc()
 

@@ -21,10 +21,13 @@ from app.idempotency.routes import response_of
 from app.middleware import REFUSAL
 from app.origin import Origin
 from app.problems import answer
-from app.texts import user_id
+from app.texts import USER_ID_PATTERN, user_id
 
 MOST_BYTES = 8192
 _PATH = re.compile(r"/v1/users/([0-9]{1,20}|me)/devices")
+_USER = re.compile(USER_ID_PATTERN)
+# What is longer may be refused before anybody is asked who they are.
+_LENGTH = re.compile(rb"[1-9][0-9]{0,3}")
 _ROUTE = next(route for route in router.routes if getattr(route, "endpoint", None) is register_device)
 _ACCESS = ACCESS["registerDevice"]
 _BEARER = b"Bearer "
@@ -50,7 +53,7 @@ class FastPath:
             meant = user_meant(caller, _ACCESS, named)
             message = await receive()
             new = _plain_body(message, scope)
-            if new is None or meant is None:
+            if new is None or meant is None or not _USER.fullmatch(meant):
                 await self._app(scope, _again(message, receive), send)
                 return
             origin = Origin(caller.actor, scope["state"]["request_id"])
@@ -69,15 +72,19 @@ def _plain_registration(scope: Scope) -> tuple[str, str] | None:
     path = _PATH.fullmatch(scope["path"])
     headers = dict(scope["headers"])
     credentials = headers.get(b"authorization", b"")
+    token = credentials[len(_BEARER) :]
     if (
         path is None
         or len(headers) != len(scope["headers"])
         or headers.get(b"content-type") != b"application/json"
+        or not _LENGTH.fullmatch(headers.get(b"content-length", b""))
         or not credentials.startswith(_BEARER)
+        or not token
+        or token != token.strip()
         or any(name in headers for name in _NOT_PLAIN)
     ):
         return None
-    return credentials[len(_BEARER) :].decode("latin-1"), path[1]
+    return token.decode("latin-1"), path[1]
 
 
 def _plain_body(message: Message, scope: Scope) -> NewDevice | None:

@@ -74,6 +74,7 @@ class Gate:
 class Scene:
     """The registrations of one process, behind a proxy."""
 
+    db: Database
     groups: Groups
     proxy: Proxy
     new_user: NewUser
@@ -145,7 +146,7 @@ def scene_at(database_url: str, new_user: NewUser, **settings: Any) -> Iterator[
         try:
             db.transact(connection_id)  # opening a connection ends by a COMMIT too
             db.attempt(db.node_of(NOBODY), connection_id)
-            scene = Scene(Groups(db, made), proxy, new_user)
+            scene = Scene(db, Groups(db, made), proxy, new_user)
             proxy.fate = scene.decide
             yield scene
         finally:

@@ -1,6 +1,7 @@
 """What a fault costs those who share a transaction: each goes once more alone, and is answered in time."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,11 +10,20 @@ import pytest
 from sqlalchemy import Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from app.db import Database
+from app.db import Database, Tx
 from app.devices.service import Registered
-from app.errors import Unavailable
+from app.errors import DatabaseUnavailable, Overloaded, Unavailable
 from app.nodes import MOST_GROUPS
-from tests.devices.scenes import LOCKS, LOOKS, Scene, all_of, one_row_and_event_each, registered, scene_at
+from tests.devices.scenes import (
+    LOCKS,
+    LOOKS,
+    PATIENCE_SECONDS,
+    Scene,
+    all_of,
+    one_row_and_event_each,
+    registered,
+    scene_at,
+)
 from tests.lifecycle.trail import devices_of, types_of
 from tests.proxy import Fate
 from tests.servers import Server
@@ -127,10 +137,22 @@ def test_a_device_that_somebody_else_holds_costs_a_group_a_second_and_nobody_the
     one_row_and_event_each(auditor, users)
 
 
+def test_a_fault_of_our_own_in_a_group_leaves_each_call_its_answer(
+    scene: Scene, new_user: NewUser, auditor: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise TypeError
+
+    monkeypatch.setattr("app.devices.groups.register_together", fail)
+    users = [new_user() for _ in range(3)]
+    registered(asyncio.run(scene.together(*((user, "a") for user in users))))
+    one_row_and_event_each(auditor, users)
+
+
 BUDGET_SECONDS = 2
 
 
-@pytest.mark.parametrize("at", [LOOKS, LOCKS, "INSERT INTO events", "COMMIT"])
+@pytest.mark.parametrize("at", [LOOKS, "INSERT INTO events"])
 def test_a_database_that_freezes_is_waited_for_no_longer_than_by_one_call(
     at: str, database_url: str, new_user: NewUser
 ) -> None:
@@ -148,6 +170,39 @@ def test_a_database_that_freezes_is_waited_for_no_longer_than_by_one_call(
         assert all(isinstance(one, Unavailable) for one in results), results
 
     with scene_at(database_url, new_user, lock_budget_seconds=BUDGET_SECONDS) as scene:
+        asyncio.run(meet())
+
+
+@pytest.mark.parametrize(
+    ("at", "answer"), [(LOCKS, Overloaded), ("COMMIT", DatabaseUnavailable)], ids=["unchanged", "uncertain"]
+)
+def test_after_a_group_that_froze_nobody_waits_for_a_connection_past_the_budget(
+    at: str, answer: type[Unavailable], database_url: str, new_user: NewUser
+) -> None:
+    """What such a call is told says whether it may have been done all the same."""
+    may_end = threading.Event()
+
+    def hold(_tx: Tx) -> None:
+        may_end.wait(PATIENCE_SECONDS)
+
+    async def meet() -> None:
+        async with scene.while_another_is_served():
+            under_way = [scene.call(new_user()) for _ in range(5)]
+            gate = scene.gate_at(at, after=LOCKS)
+            occupant = asyncio.create_task(scene.db.submit(hold))
+        await gate.reached()
+        scene.proxy.freeze()
+        began = time.monotonic()
+        gate.open()
+        results = await all_of(under_way)
+        assert time.monotonic() - began < BUDGET_SECONDS + 1 + 1
+        assert [type(one) for one in results] == [answer] * 5
+        may_end.set()
+        scene.proxy.thaw()
+        await occupant
+
+    patient = {"database_pool_size": 1, "database_pool_wait_seconds": PATIENCE_SECONDS}
+    with scene_at(database_url, new_user, lock_budget_seconds=BUDGET_SECONDS, **patient) as scene:
         asyncio.run(meet())
 
 

@@ -206,20 +206,16 @@ def test_groups_decide_as_calls_one_by_one(
                 for users in two_sets:
                     happen(db, interlude, settings, users)
             group = chance.group(len(grouped))
-            outcomes = dict(
-                enumerate(register_together(db, db.node_of(NOBODY), settings, calls_of(group, grouped)))
-            )
-            seen.update(map(kind_of, outcomes.values()))
-            alone = [place for place, outcome in outcomes.items() if isinstance(outcome, Alone)]
             calls = calls_of(group, grouped)
+            decided = register_together(db, db.node_of(NOBODY), settings, calls)
+            seen.update(map(kind_of, decided))
+            outcomes = {place: one for place, one in enumerate(decided) if not isinstance(one, Alone)}
+            alone = [place for place in range(len(calls)) if place not in outcomes]
             outcomes |= {place: one_by_one(db, settings, calls[place]) for place in alone}
             reference = calls_of(group, single)
-            in_order = [place for place in outcomes if place not in alone] + alone
-            expected = {place: one_by_one(db, settings, reference[place]) for place in in_order}
-            for place in in_order:
-                outcome = outcomes[place]
-                assert not isinstance(outcome, Alone)
-                found = facts_of(outcome, calls[place].user_id)
+            expected = {place: one_by_one(db, settings, reference[place]) for place in outcomes}
+            for place in outcomes:
+                found = facts_of(outcomes[place], calls[place].user_id)
                 assert found == facts_of(expected[place], reference[place].user_id), (number, group[place])
             assert db.transact(rows_of, grouped) == db.transact(rows_of, single), (number, group)
     finally:

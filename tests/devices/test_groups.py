@@ -12,7 +12,7 @@ from app.db import Database
 from app.devices import groups
 from app.devices.service import Registered
 from app.errors import DeviceLimitReached, Overloaded
-from tests.devices.scenes import LOCKS, Scene, all_of, one_row_and_event_each, registered, scene_at
+from tests.devices.scenes import LOCKS, LOOKS, Scene, all_of, one_row_and_event_each, registered, scene_at
 from tests.lifecycle.rows import let_lease_end, put_devices
 from tests.lifecycle.trail import devices_of
 from tests.test_ending import locked
@@ -57,16 +57,20 @@ def test_a_group_takes_no_more_than_it_may(database_url: str, new_user: NewUser)
     assert scene.sent().count("INSERT DEVICES") == 2
 
 
+@pytest.mark.usefixtures("long_turns")
 @pytest.mark.parametrize("alone", [{"group_size": 1}, {"multi_writer": "on"}], ids=str)
-def test_there_are_none_where_each_is_to_go_alone(
+def test_there_are_none_where_each_is_to_go_alone_and_nobody_waits_for_others(
     alone: dict[str, object], database_url: str, new_user: NewUser, auditor: Engine
 ) -> None:
     users = [new_user() for _ in range(5)]
+
+    async def meet() -> None:
+        async with scene.while_another_is_served():
+            registered(await all_of([scene.call(user) for user in users]))
+
     with scene_at(database_url, new_user, **alone) as scene:
-        registered(asyncio.run(scene.together(*((user, "a") for user in users))))
-        sent = scene.sent()
-    assert not {"LOOK", "LOCK THOSE FREE"} & set(sent)
-    assert sent.count("INSERT DEVICES") == len(users)
+        asyncio.run(meet())
+        assert not any(LOOKS in statement for statement in scene.proxy.statements)
     one_row_and_event_each(auditor, users)
 
 
