@@ -7,6 +7,7 @@ from typing import Any
 
 from anyio import to_thread
 from fastapi import FastAPI
+from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp
 from uvicorn.config import STARTUP_FAILURE
 
@@ -45,7 +46,8 @@ class Service(FastAPI):
     """What stands before the routes, Starlette's answer to a bug included: it too needs its headers."""
 
     def build_middleware_stack(self) -> ASGIApp:
-        stack: ASGIApp = Refusals(super().build_middleware_stack())
+        stack: ASGIApp = FastPath(Refusals(super().build_middleware_stack()))
+        stack = ServerErrorMiddleware(stack, problems.answer_bug)
         origins = self.state.settings.cors_origins
         if origins is not None:
             stack = ListedOrigins(stack, origins.split(","))
@@ -74,8 +76,7 @@ def create_app(settings: Settings) -> FastAPI:
         app.include_router(router)
     app.mount(ASSETS, assets)
     app.add_middleware(HeadAsGet)
-    app.add_middleware(BodyLimit)
-    app.add_middleware(FastPath)  # the last one added is the outermost
+    app.add_middleware(BodyLimit)  # the last one added is the outermost
     problems.install(app)
     describe(app)
     return app

@@ -81,7 +81,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     app.add_exception_handler(HTTPException, _answer_framework_error)
     app.add_exception_handler(ClientDisconnect, _answer_nobody)
-    app.add_exception_handler(Exception, _answer_bug)
+    app.add_exception_handler(Exception, answer_bug)
 
 
 async def _answer_app_error(request: Request, error: Exception) -> ProblemResponse:
@@ -148,7 +148,7 @@ def _allowed_methods(request: Request) -> str:
     return ", ".join(sorted(methods))
 
 
-async def _answer_bug(request: Request, error: Exception) -> ProblemResponse:
+async def answer_bug(request: Request, error: Exception) -> ProblemResponse:
     """A bare 500. The server logs the traceback after this."""
     log.error("Request %s failed by a fault of the service: %r", request.state.request_id, error)
     return answer(request, errors.InternalError())

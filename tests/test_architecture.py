@@ -25,6 +25,7 @@ MAY_HAVE_SQL = {
     "app/tables.py",
     "app/dialects.py",
     "app/sessions.py",
+    "app/lists.py",
     "app/fitness.py",
     "app/migrations.py",
     "app/ops/checks.py",

@@ -17,14 +17,14 @@ from app.devices.routes import register_device, registration_answer, router
 from app.devices.schemas import NewDevice
 from app.errors import AppError, MalformedJson
 from app.http import IDEMPOTENCY_KEY, parse_json
-from app.idempotency.routes import response_of
+from app.idempotency.queries import Answer
 from app.middleware import REFUSAL
 from app.origin import Origin
 from app.problems import answer
 from app.texts import USER_ID_PATTERN, user_id
 
 MOST_BYTES = 8192
-_PATH = re.compile(r"/v1/users/([0-9]{1,20}|me)/devices")
+_PATH = re.compile(rb"/v1/users/([0-9]{1,20}|me)/devices")
 _USER = re.compile(USER_ID_PATTERN)
 # What is longer may be refused before anybody is asked who they are.
 _LENGTH = re.compile(rb"[1-9][0-9]{0,3}")
@@ -57,24 +57,24 @@ class FastPath:
                 await self._app(scope, _again(message, receive), send)
                 return
             origin = Origin(caller.actor, scope["state"]["request_id"])
-            response: ASGIApp = response_of(
-                await registration_answer(service.groups, origin, user_id(meant), new)
-            )
+            done = await registration_answer(service.groups, origin, user_id(meant), new)
         except AppError as error:
-            response = answer(Request(scope), error)
-        await response(scope, receive, send)
+            await answer(Request(scope), error)(scope, receive, send)
+        else:
+            await _send(done, send)
 
 
 def _plain_registration(scope: Scope) -> tuple[str, str] | None:
     """The token and the user of a request that has what a registration needs and nothing else of note."""
     if scope["type"] != "http" or scope["method"] != "POST" or scope["query_string"]:
         return None
-    path = _PATH.fullmatch(scope["path"])
+    path = _PATH.fullmatch(scope["raw_path"])  # as it was sent: a slash may be hidden in it
     headers = dict(scope["headers"])
     credentials = headers.get(b"authorization", b"")
     token = credentials[len(_BEARER) :]
     if (
         path is None
+        or REFUSAL in scope["state"]
         or len(headers) != len(scope["headers"])
         or headers.get(b"content-type") != b"application/json"
         or not _LENGTH.fullmatch(headers.get(b"content-length", b""))
@@ -84,7 +84,7 @@ def _plain_registration(scope: Scope) -> tuple[str, str] | None:
         or any(name in headers for name in _NOT_PLAIN)
     ):
         return None
-    return token.decode("latin-1"), path[1]
+    return token.decode("latin-1"), path[1].decode("ascii")
 
 
 def _plain_body(message: Message, scope: Scope) -> NewDevice | None:
@@ -96,6 +96,14 @@ def _plain_body(message: Message, scope: Scope) -> NewDevice | None:
     except (MalformedJson, ValidationError):
         return None
     return new if new.on_limit == "reject" else None
+
+
+async def _send(done: Answer, send: Send) -> None:
+    body = done.body.encode()
+    headers = [(name.lower().encode(), value.encode("latin-1")) for name, value in done.headers.items()]
+    headers += ((b"content-length", b"%d" % len(body)), (b"content-type", b"application/json"))
+    await send({"type": "http.response.start", "status": done.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
 
 
 def _again(message: Message, receive: Receive) -> Receive:
