@@ -107,29 +107,30 @@ def _seconds_from_now_on_sqlite(element: Any, compiler: Any, **options: Any) -> 
     return f"cupo_utc_now({compiler.process(element.clauses, **options)})"
 
 
-# Users and their devices as one parameter of a statement, `asked`, made by the functions below. With one
+# Users and their devices as one parameter of a statement, `asked`, made by `asked_devices`. With one
 # parameter for each, every length would be a statement of its own, to be made and parsed anew.
+_ASKED_TYPES: dict[str, Any] = {"place": Integer, "user_id": UserId, "device_id": ASCII_KEY}
 ASKED = {
-    name: text(rows).columns(place=Integer, user_id=UserId, device_id=ASCII_KEY).subquery("asked")
-    for name, rows in {
-        "mysql": "SELECT place, user_id, device_id FROM JSON_TABLE(:asked, '$[*]' COLUMNS ("
+    "mysql": text(
+        "SELECT place, user_id, device_id FROM JSON_TABLE(:asked, '$[*]' COLUMNS ("
         "place FOR ORDINALITY, user_id BIGINT UNSIGNED PATH '$[0]',"
-        " device_id VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin PATH '$[1]')) AS listed",
-        "sqlite": "SELECT key + 1 AS place, json_extract(value, '$[0]') AS user_id,"
-        " json_extract(value, '$[1]') AS device_id FROM json_each(:asked)",
-    }.items()
+        " device_id VARCHAR(128) CHARACTER SET ascii COLLATE ascii_bin PATH '$[1]')) AS listed"
+    )
+    .columns(**_ASKED_TYPES)
+    .subquery("asked"),
+    "sqlite": text(
+        "SELECT key + 1 AS place, json_extract(value, '$[0]') AS user_id,"
+        " json_extract(value, '$[1]') AS device_id FROM json_each(:asked)"
+    )
+    .columns(**_ASKED_TYPES)
+    .subquery("asked"),
 }
 
 
 def asked_devices(tx: Connection, asked: Sequence[tuple[int, str]]) -> str:
-    """Users and device ids for a statement over ASKED, whose `place` is their order."""
+    """Users and their devices for a statement over ASKED, whose `place` is their order."""
     kept = UserId()
     return json.dumps([(kept.process_bind_param(user, tx.dialect), device) for user, device in asked])
-
-
-def asked_users(tx: Connection, user_ids: Sequence[int]) -> str:
-    """Users for a statement over ASKED that looks at no `device_id`."""
-    return asked_devices(tx, [(user_id, "") for user_id in user_ids])
 
 
 class SessionRefused(Exception):

@@ -6,7 +6,7 @@ from sqlalchemy import func, insert, literal, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from app.db import RunFirst, Tx, is_multi_writer
-from app.dialects import ASKED, asked_users, utc_now
+from app.dialects import ASKED, asked_devices, utc_now
 from app.quotas.schemas import Quota
 from app.recording import LockWait
 from app.tables import device_registration_locks as locks
@@ -71,7 +71,8 @@ def lock_users_if_free(tx: Tx, user_ids: Iterable[int]) -> set[int]:
 def insert_lock_rows(tx: Tx, user_ids: Sequence[int]) -> None:
     """`insert_lock_row` for several users by one statement, in ascending order."""
     if user_ids:
-        tx.execute(_insert_lock_rows[tx.dialect.name], {"asked": asked_users(tx, sorted(user_ids))})
+        of_users = asked_devices(tx, [(user_id, "") for user_id in sorted(user_ids)])  # of any device
+        tx.execute(_insert_lock_rows[tx.dialect.name], {"asked": of_users})
 
 
 def lock_users(tx: Tx, *user_ids: int) -> None:
