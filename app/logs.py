@@ -1,6 +1,6 @@
 """The log: one line for each event, on standard error, JSON or, on a terminal, for the eye.
 
-The modules log by the standard library, as uvicorn and Python's warnings do; structlog renders what is for the eye.
+The modules log by the standard library, as uvicorn and Python's warnings do. Structlog renders it for the eye.
 """
 
 import datetime

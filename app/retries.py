@@ -13,7 +13,7 @@ from app.errors import DatabaseUnavailable
 from app.failures import GONE, UNFIT, Failure, failure_of, number_of
 from app.sessions import SessionRefused
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("app.db")  # one with what the transactions tell themselves
 
 RETRIES = 5
 RETRIES_WITH_SEVERAL_WRITERS = 12  # certification conflicts come in rows when many nodes write one user

@@ -23,9 +23,12 @@ TAKE_TEXT = {"text", "literal_column", "exec_driver_sql", "DDL", "executemany"}
 
 # Where a statement is put together all the same, and from what. None of it comes from a caller.
 PUT_TOGETHER = {
-    ("app/dialects.py", "session_variables"): "our own names, and numbers of the settings",
-    ("app/dialects.py", "_prepare_mysql"): "what session_variables gives",
-    ("app/dialects.py", "fit_lock_wait"): "a number of seconds",
+    ("app/sessions.py", "session_variables"): "our own names, and numbers of the settings",
+    ("app/sessions.py", "_prepare_mysql"): "what session_variables gives, and READ_BACK",
+    ("app/sessions.py", "fit_lock_wait"): "a number of seconds",
+    ("app/lists.py", "__init__"): "names and types of our tables' columns",
+    ("app/fitness.py", "ask"): "the module's own questions",
+    ("app/fitness.py", "_asking"): "the module's own questions",
     ("app/migrations.py", "_alone"): "a number of seconds",
     ("app/ops/checks.py", "variables"): "our own names of variables",
     ("app/ops/checks.py", "_grants"): "our own names of tables and columns",
