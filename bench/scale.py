@@ -135,7 +135,7 @@ def step(users: int, known: Measured, assumed: Assumptions) -> Step:
     calls = peak * assumed.calls_per_user_and_day
     disk_gb, pool_gb = _sizes_gb(users, known.rows.bytes_per_row, assumed)
     limits = _limits(calls, disk_gb, pool_gb, known, assumed)
-    # A proxy makes few connections of many, so these alone ask for no second primary.
+    # Pools can be made smaller, so connections alone ask for no second primary.
     shards = 2 ** math.ceil(math.log2(max(1, *(limits[name] for name in limits if name != CONNECTIONS))))
     cost = known.grouped if shards == 1 else known.single
     processes = _processes(calls, cost, assumed)
