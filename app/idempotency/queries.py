@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import and_, delete, insert, select
+from sqlalchemy.sql.elements import ColumnElement
 
 from app.db import Tx
 from app.dialects import database_clock, seconds_from_now
@@ -27,10 +28,10 @@ class Kept:
     is_fresh: bool
 
 
-def find_answer(tx: Tx, scope_digest: bytes, keep_seconds: int) -> Kept | None:
+def find_answer(tx: Tx, scope_digest: bytes, of_user: int | None, keep_seconds: int) -> Kept | None:
     fresh = (keys.c.answered_at > seconds_from_now(-keep_seconds)).label("is_fresh")
     query = select(keys.c.status, keys.c.headers, keys.c.body, keys.c.request_digest, fresh)
-    row = tx.execute(query.where(keys.c.scope_digest == scope_digest)).one_or_none()
+    row = tx.execute(query.where(_is(scope_digest, of_user))).one_or_none()
     if row is None:
         return None
     return Kept(Answer(row.status, row.headers, row.body), row.request_digest, bool(row.is_fresh))
@@ -50,8 +51,14 @@ def keep_answer(tx: Tx, user_id: int, scope_digest: bytes, request_digest: bytes
     tx.execute(insert(keys), row)
 
 
-def forget_answer(tx: Tx, scope_digest: bytes) -> None:
-    tx.execute(delete(keys).where(keys.c.scope_digest == scope_digest))
+def forget_answer(tx: Tx, scope_digest: bytes, of_user: int | None) -> None:
+    tx.execute(delete(keys).where(_is(scope_digest, of_user)))
+
+
+def _is(scope_digest: bytes, of_user: int | None) -> ColumnElement[bool]:
+    """The digest alone finds it. The user tells a database that is sharded by users where to look."""
+    found = keys.c.scope_digest == scope_digest
+    return found if of_user is None else and_(found, keys.c.user_id == of_user)
 
 
 def forget_old_answers(tx: Tx, keep_seconds: int, limit: int) -> int:

@@ -31,6 +31,11 @@ class Claim:
         """The user with whom the answer goes when that user is erased."""
         return self.users[-1]
 
+    @property
+    def only_user(self) -> int | None:
+        """With whom the answers to all calls with this key go; None where that may be different users."""
+        return self.users[0] if len(self.users) == 1 else None
+
     def locking(self, *more: int) -> "Claim":
         """The same claim, where work takes the locks of more users than the one in the path."""
         return replace(self, users=(*self.users, *more))
@@ -67,11 +72,11 @@ def once(tx: Tx, claim: Claim, render: Callable[[R], Answer], work: Work[R], *ar
 
 def _kept_answer(tx: Tx, claim: Claim) -> Answer | None:
     """The key's answer; one that is too old is forgotten, and makes way for the next."""
-    kept = queries.find_answer(tx, claim.scope_digest, claim.keep_seconds)
+    kept = queries.find_answer(tx, claim.scope_digest, claim.only_user, claim.keep_seconds)
     if kept is None:
         return None
     if not kept.is_fresh:
-        queries.forget_answer(tx, claim.scope_digest)
+        queries.forget_answer(tx, claim.scope_digest, claim.only_user)
         return None
     if kept.request_digest != claim.request_digest:
         raise IdempotencyKeyReused
