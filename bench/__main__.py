@@ -18,7 +18,7 @@ from bench.scenarios import NAMES, chosen
 from bench.table import markdown, show
 
 WIDTH_WITHOUT_TERMINAL = 200
-FILES = ("--json", "--markdown", "--from")
+FILES = ("--json", "--markdown", "--from", "--onto")
 EXIT_COMPLAINTS = 1
 EXIT_BAD_USE = 2
 EXIT_INTERRUPTED = 130
@@ -53,6 +53,12 @@ def bench(
         Path | None,
         typer.Option("--from", metavar="FILE", help="Tells a kept result again; measures nothing."),
     ] = None,
+    onto: Annotated[
+        Path | None,
+        typer.Option(
+            "--onto", metavar="FILE", help="A kept result that this run adds to, or renews in part."
+        ),
+    ] = None,
 ) -> None:
     """Cupo beside its peers, in turn, on one database server.
 
@@ -69,8 +75,11 @@ def bench(
     plan = replace(QUICK if quick else Plan(), seed=seed, server=server, buffer_pool=buffer_pool)
     plan = replace(plan, **{name: value for name, value in given.items() if value is not None})
     try:
+        before = read(onto) if onto else None
         _make_ready(json_file, markdown_file)
         result = read(kept) if kept else measured(plan, chosen(only, is_quick=quick))
+        if before is not None:
+            result = result.onto(before)
         if json_file is not None:
             json_file.write_text(result.to_json(), encoding="utf-8")
         if markdown_file is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from bench.errors import BadUse
@@ -66,6 +66,19 @@ class Result:
         """By round."""
         found = (one for one in self.samples if (one.scenario, one.contestant) == (scenario, contestant))
         return sorted(found, key=lambda one: one.round)
+
+    def onto(self, kept: Result) -> Result:
+        """`kept`, with what this run has measured in place of its own or beside it."""
+        is_new = {one.scenario for one in self.samples}
+        return replace(
+            kept,
+            command=f"{kept.command}; {self.command}",
+            scenarios=[*dict.fromkeys([*kept.scenarios, *self.scenarios])],
+            samples=[one for one in kept.samples if one.scenario not in is_new] + self.samples,
+            memory=self.memory or kept.memory,
+            not_run={**kept.not_run, **self.not_run},
+            interrupted=kept.interrupted or self.interrupted,
+        )
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"

@@ -126,3 +126,16 @@ def test_a_page_has_ratios_and_no_rates_and_the_terminal_has_both(capsys: pytest
     found.samples[0] = Sample("spread-32", "cupo-1", 0, 300, 1, 1, 1, 1, 1, others_share=0.4)
     show(found, Console(width=200))
     assert "measure again" in capsys.readouterr().out
+
+
+def test_a_run_onto_a_kept_result_renews_what_it_measured_and_keeps_the_rest() -> None:
+    kept, newer = result("hot", "latency"), result("hot")
+    newer.command = "scripts/bench --only hot"
+    newer.samples = [sample("go", 0, "hot", 7.0)]
+    both = newer.onto(kept)
+    assert both.samples_of("hot", "go") == newer.samples
+    assert both.samples_of("latency", "cupo-1") == kept.samples_of("latency", "cupo-1")
+    assert (both.command, both.scenarios) == (
+        "scripts/bench; scripts/bench --only hot",
+        ["hot", "latency"],
+    )
