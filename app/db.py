@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Concatenate, Self, TypeVar
 
 from anyio import to_thread
@@ -18,7 +17,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.exc import TimeoutError as NoFreeConnection
 
 from app import duties, metrics, recording, retries, sessions, tracing
-from app.errors import DatabaseUnavailable, Overloaded
+from app.errors import Contention, DatabaseUnavailable, Overloaded
 from app.failures import GONE, Failure, failure_of
 from app.nodes import NOBODY, Node, Nodes
 from app.retries import SHORTEST_RUN_SECONDS, CommitUncertain, Earlier
@@ -96,7 +95,7 @@ class Database:
     async def submit(
         self, work: Work[R], *args: Any, read_only: bool = False, earlier: Earlier | None = None
     ) -> R:
-        """`transact` in a thread, once a connection is free; Overloaded (503) if none is in time.
+        """`transact` in a thread, once a connection is free; else what that raises if none is in time.
 
         Calls wait here and not in threads or in the pool, so that a thread never waits for a connection
         which another waiting thread would have to give back.
@@ -111,9 +110,8 @@ class Database:
                     await node.free_connections.acquire()
         except TimeoutError:
             metrics.POOL_TIMEOUTS.inc()
-            # Of a COMMIT that may have happened, «nothing was changed» may not be said.
-            is_uncertain = earlier is not None and earlier.uncertain_result is not None
-            raise (DatabaseUnavailable if is_uncertain else Overloaded) from None
+            with _promising_only_what_holds(_options_of(earlier)):
+                raise Overloaded from None
         try:
             with metrics.THREADS_IN_USE.track_inprogress():
                 return await to_thread.run_sync(
@@ -134,13 +132,11 @@ class Database:
         DatabaseUnavailable (503).
         """
         record = recording.Transaction(getattr(work, "__name__", "work"))
-        options: dict[str, Any] = {"read_only": read_only}
+        options = {"read_only": read_only} | _options_of(earlier)
+        record.uncertain_commits = int("uncertain_result" in options)
         if earlier is not None:
             record.began_at = earlier.began_at
-            if earlier.uncertain_result is not None:
-                options["uncertain_result"] = earlier.uncertain_result
-                record.uncertain_commits = 1
-        with self._recorded(record):
+        with self._recorded(record), _promising_only_what_holds(options):
             if earlier is not None and earlier.failure is not None:
                 retries.go_on_or_give_up(record, earlier.failure, self._end_of(earlier.began_at))
             return self._run_until_final(record, options, work, *args)
@@ -202,8 +198,6 @@ class Database:
                 if failure is None:
                     raise
                 node.doubt_after(failure)
-                if "uncertain_result" in options:  # «nothing was changed» may no longer be said
-                    failure = replace(failure, answer=DatabaseUnavailable)
                 self._pause_or_give_up(record, ends_at, failure, error, failed)
                 failed = failure
             except NoFreeConnection as timeout:
@@ -252,6 +246,27 @@ class Database:
         if most is None:
             most = retries.RETRIES_WITH_SEVERAL_WRITERS if self._nodes.several_writers else retries.RETRIES
         retries.pause_or_give_up(record, most, ends_at, failure, error, before)
+
+
+def _options_of(earlier: Earlier | None) -> dict[str, Any]:
+    """Those of an execution after the runs of `attempt`."""
+    if earlier is None or earlier.uncertain_result is None:
+        return {}
+    return {"uncertain_result": earlier.uncertain_result}
+
+
+@contextmanager
+def _promising_only_what_holds(options: dict[str, Any]) -> Iterator[None]:
+    """After a COMMIT of unknown outcome, no answer may say that nothing was changed, whatever ended the call.
+
+    Not even where the server itself refused the COMMIT, as of a deadlock: it may have been carried out.
+    """
+    try:
+        yield
+    except (Contention, Overloaded) as promise:
+        if "uncertain_result" not in options:
+            raise
+        raise DatabaseUnavailable from promise.__cause__
 
 
 def _roll_back(tx: Tx) -> None:

@@ -3,13 +3,12 @@
 import logging
 import random
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
 from app import duties, metrics, recording
-from app.errors import DatabaseUnavailable
 from app.failures import GONE, UNFIT, Failure, failure_of, number_of
 from app.sessions import SessionRefused
 
@@ -112,8 +111,8 @@ def tell_of_attempt(record: recording.Transaction, error: Exception) -> RunFaile
         cause.orig if isinstance(cause, DBAPIError) else cause,
         extra=record.facts(),
     )
-    if isinstance(error, CommitUncertain):  # «nothing was changed» may not be said
-        return RunFailed(replace(failure or GONE, answer=DatabaseUnavailable), error.result)
+    if isinstance(error, CommitUncertain):
+        return RunFailed(failure or GONE, error.result)
     return RunFailed(failure)
 
 

@@ -50,8 +50,6 @@ def shared_server(plan: Plan) -> Iterator[Server]:
             plan.server,
             f"--innodb-buffer-pool-size={plan.buffer_pool}",
             DEFAULT_LOGS[plan.server],
-            # The data folder: in the machine's /tmp, a server that starts removes what another one has there.
-            "--tmpdir=.",
         ) as server:
             yield server
     except ServerError as error:

@@ -47,6 +47,8 @@ _OPTIONS = (
     "--skip-name-resolve",
     "--socket=socket",  # in the data folder; a whole path might pass the 107 bytes that a socket's may have
     "--pid-file=pid",
+    # Likewise: in the machine's /tmp, a MariaDB that starts removes the temporary tables of every other one.
+    "--tmpdir=.",
     "--max-connections=500",
     "--innodb-flush-log-at-trx-commit=1",
     "--innodb-buffer-pool-size=64M",

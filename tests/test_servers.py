@@ -103,6 +103,18 @@ def test_fresh_database_is_empty_each_time_and_holds_any_text(own_server: Server
             assert app.exec_driver_sql("SELECT word FROM t").scalar_one() == "📱漢"
 
 
+def test_a_server_that_starts_leaves_the_temporary_tables_of_others_alone(
+    own_server: Server, kind: Kind
+) -> None:
+    if kind == "mysql":
+        pytest.skip("keeps them in its data folder anyhow")
+    with fresh_database(own_server, "cupo_test_own"), own_server.admin_connection("cupo_test_own") as admin:
+        admin.exec_driver_sql("CREATE TEMPORARY TABLE t ENGINE = Aria SELECT 1 AS n")
+        with private_server(kind):
+            # Twice in one statement, so that its file is opened again.
+            assert admin.exec_driver_sql("SELECT one.n FROM t AS one JOIN t AS other").all() == [(1,)]
+
+
 def test_fresh_database_refuses_a_name_that_is_not_for_tests(own_server: Server) -> None:
     with pytest.raises(ValueError, match="cupo_test"), fresh_database(own_server, "production"):
         pass

@@ -5,6 +5,7 @@ from app.devices import changes, service
 from app.devices.schemas import Device, NewDevice
 from app.devices.service import Registered
 from app.etags import Precondition
+from app.events.queries import Done
 from app.origin import Origin
 from app.quotas.schemas import Quota
 from app.settings import Settings
@@ -20,7 +21,7 @@ def register(tx: Tx, user_id: int, device_id: str, **new: object) -> Registered:
     return service.register(tx, settings, ORIGIN, user_id, device_id, NewDevice.model_validate(new))
 
 
-def revoke(tx: Tx, user_id: int, device_id: str) -> bool:
+def revoke(tx: Tx, user_id: int, device_id: str) -> Done:
     return changes.revoke(tx, ORIGIN, user_id, device_id, Precondition())
 
 

@@ -52,9 +52,9 @@ async def update_device(
 ) -> Device:
     """A JSON merge patch (RFC 7396), sent as `application/merge-patch+json` or `application/json`."""
     precondition = parsed_if_match(if_match)
-    device = await db.submit(changes.change_device, origin, user_id, device_id, change, precondition)
-    response.headers["ETag"] = device.etag
-    return device
+    changed = await db.submit(changes.change_device, origin, user_id, device_id, change, precondition)
+    response.headers["ETag"] = changed.device.etag
+    return changed.device
 
 
 @router.delete(

@@ -3,10 +3,10 @@
 import datetime
 from dataclasses import dataclass
 
-from app.db import Tx, uncertain_result
+from app.db import Tx
 from app.devices import queries
 from app.devices.schemas import Device, DeviceChange
-from app.devices.service import MOST_AT_ONCE, remove, remove_expired, state_without_expired
+from app.devices.service import MOST_AT_ONCE, remove_expired, state_without_expired
 from app.dialects import database_clock
 from app.errors import (
     BlockNotFound,
@@ -18,7 +18,7 @@ from app.errors import (
     PreconditionFailed,
 )
 from app.etags import Precondition
-from app.events.queries import Happened, append, last_type_of_device
+from app.events.queries import Done, Happened, append, committed_before, last_type_of_device
 from app.origin import Origin
 from app.quotas.queries import lock_user, lock_users
 from app.quotas.schemas import Quota
@@ -26,7 +26,14 @@ from app.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class Changed(Done):
+    """A device as it is now."""
+
+    device: Device
+
+
+@dataclass(frozen=True, slots=True)
+class Moved(Done):
     """A device at its receiver, and the receiver's quota."""
 
     device: Device
@@ -34,7 +41,7 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
-class Revoked:
+class Revoked(Done):
     """One batch of devices, and until when those of the whole call were registered."""
 
     device_ids: frozenset[str]
@@ -43,24 +50,25 @@ class Revoked:
 
 def change_device(
     tx: Tx, origin: Origin, user_id: int, device_id: str, change: DeviceChange, precondition: Precondition
-) -> Device:
+) -> Changed:
     """Merge `change` into the device; `revision` grows if anything differs.
 
     Takes the user's lock, so that what was merged into is what is written over. Raises DeviceNotFound (404),
     PreconditionFailed (412).
     """
     lock_user(tx, user_id)
+    earlier: Changed | None = committed_before(tx, origin)
+    if earlier is not None:
+        return earlier
     known = _find(tx, user_id, device_id)
-    earlier: Device | None = uncertain_result(tx)
-    if earlier is not None and _is_same_state(earlier, known):
-        return known  # this call's earlier run has changed it
     _check(known, precondition)
     changes = change.merged_into(known)
     if not changes:
-        return known
+        return Changed(None, known)
     changed = queries.update_device(tx, known, {**changes, "revision": known.revision + 1})
-    append(tx, origin, Happened("device.updated", user_id, database_clock(tx), device_id, changes))
-    return changed
+    updated = Happened("device.updated", user_id, database_clock(tx), device_id, changes)
+    append(tx, origin, updated)
+    return Changed(updated, changed)
 
 
 def heartbeat(tx: Tx, user_id: int, device_id: str) -> Device:
@@ -78,39 +86,41 @@ def heartbeat(tx: Tx, user_id: int, device_id: str) -> Device:
 
 def revoke(
     tx: Tx, origin: Origin, user_id: int, device_id: str, precondition: Precondition, block: bool = False
-) -> bool:
-    """Delete the device, and with `block` refuse its id from now on. True, always.
+) -> Done:
+    """Delete the device, and with `block` refuse its id from now on.
 
     Takes the user's lock: a registration that counts meanwhile must see the device or not, and a list of
     calls must have an order. Raises DeviceNotFound (404), PreconditionFailed (412).
     """
     lock_user(tx, user_id)
-    known = queries.find_device(tx, user_id, device_id)
-    if known is None:
-        if uncertain_result(tx):
-            return True  # this call's earlier run has deleted it
-        raise DeviceNotFound(user_id, device_id)
+    earlier: Done | None = committed_before(tx, origin)
+    if earlier is not None:
+        return earlier
+    known = _find(tx, user_id, device_id)
     _check(known, precondition)
-    at = database_clock(tx)
-    remove(tx, origin, "device.revoked", at, [known])
+    revoked = Happened("device.revoked", user_id, database_clock(tx), device_id)
+    queries.delete_devices(tx, user_id, [device_id])
+    append(tx, origin, revoked)
     if block:
-        queries.insert_block(tx, user_id, device_id, at)
-        append(tx, origin, Happened("device.blocked", user_id, at, device_id))
-    return True
+        queries.insert_block(tx, user_id, device_id, revoked.at)
+        append(tx, origin, Happened("device.blocked", user_id, revoked.at, device_id))
+    return Done(revoked)
 
 
-def allow(tx: Tx, origin: Origin, user_id: int, device_id: str) -> bool:
-    """Lift a block; the device may register again. True, always. Raises BlockNotFound (404).
+def allow(tx: Tx, origin: Origin, user_id: int, device_id: str) -> Done:
+    """Lift a block; the device may register again. Raises BlockNotFound (404).
 
     Takes the user's lock, as whatever decides about a registration does.
     """
     lock_user(tx, user_id)
+    earlier: Done | None = committed_before(tx, origin)
+    if earlier is not None:
+        return earlier
     if not queries.delete_block(tx, user_id, device_id):
-        if uncertain_result(tx):
-            return True
         raise BlockNotFound(user_id, device_id)
-    append(tx, origin, Happened("device.allowed", user_id, database_clock(tx), device_id))
-    return True
+    allowed = Happened("device.allowed", user_id, database_clock(tx), device_id)
+    append(tx, origin, allowed)
+    return Done(allowed)
 
 
 def transfer(
@@ -122,13 +132,11 @@ def transfer(
     DeviceNotFound (404), DeviceBlocked (403), DeviceLimitReached and DeviceAlreadyRegistered (409).
     """
     lock_users(tx, user_id, to_user_id)
-    known = queries.find_device(tx, user_id, device_id)
+    earlier: Moved | None = committed_before(tx, origin)
+    if earlier is not None:
+        return earlier
+    known = _find(tx, user_id, device_id)
     receiver = state_without_expired(tx, settings, origin, to_user_id, device_id)
-    if known is None:
-        earlier: Moved | None = uncertain_result(tx)
-        if earlier is not None and receiver.known is not None:
-            return earlier
-        raise DeviceNotFound(user_id, device_id)
     if receiver.known is not None:
         raise DeviceAlreadyRegistered(to_user_id, device_id)
     if receiver.is_blocked:
@@ -137,9 +145,11 @@ def transfer(
         raise DeviceLimitReached(to_user_id, limit=receiver.quota.limit, used=receiver.quota.used)
     moved = queries.move_device(tx, known, to_user_id)
     way = {"from_user_id": str(user_id), "to_user_id": str(to_user_id)}
-    for user in (user_id, to_user_id):
-        append(tx, origin, Happened("device.transferred", user, receiver.at, device_id, way))
-    return Moved(moved, receiver.quota.with_used(receiver.quota.used + 1))
+    sent, received = (
+        Happened("device.transferred", user, receiver.at, device_id, way) for user in (user_id, to_user_id)
+    )
+    append(tx, origin, sent, received)
+    return Moved(sent, moved, receiver.quota.with_used(receiver.quota.used + 1))
 
 
 def revoke_some(tx: Tx, origin: Origin, user_id: int, until: datetime.datetime | None) -> Revoked:
@@ -148,15 +158,17 @@ def revoke_some(tx: Tx, origin: Origin, user_id: int, until: datetime.datetime |
     Takes the user's lock for one batch at a time: the lock is short, and so is the log of each commit.
     """
     lock_user(tx, user_id)
+    earlier: Revoked | None = committed_before(tx, origin)
+    if earlier is not None:
+        return earlier
     now = database_clock(tx)
     ids = queries.ids_registered_until(tx, user_id, until or now, MOST_AT_ONCE)
-    earlier: Revoked | None = uncertain_result(tx)
-    if earlier is not None and earlier.device_ids.isdisjoint(ids):
-        return earlier  # this call's earlier run has revoked them, and its caller is to hear how many
-    if ids:
-        queries.delete_devices(tx, user_id, ids)
-    append(tx, origin, *(Happened("device.revoked", user_id, now, device_id) for device_id in ids))
-    return Revoked(frozenset(ids), until or now)
+    if not ids:
+        return Revoked(None, frozenset(), until or now)
+    queries.delete_devices(tx, user_id, ids)
+    revoked = [Happened("device.revoked", user_id, now, device_id) for device_id in ids]
+    append(tx, origin, *revoked)
+    return Revoked(revoked[0], frozenset(ids), until or now)
 
 
 def expire_some(tx: Tx, origin: Origin, user_id: int) -> int:
@@ -170,10 +182,6 @@ def _find(tx: Tx, user_id: int, device_id: str) -> Device:
     if known is None:
         raise DeviceNotFound(user_id, device_id)
     return known
-
-
-def _is_same_state(one: Device, other: Device) -> bool:
-    return one.revision == other.revision and one.descriptive_fields() == other.descriptive_fields()
 
 
 def _check(known: Device, precondition: Precondition) -> None:

@@ -4,12 +4,12 @@ import datetime
 import math
 from dataclasses import dataclass, field
 
-from app.db import Tx, uncertain_result
+from app.db import Tx
 from app.devices import queries
 from app.devices.registration_queries import RegistrationState, registration_state
 from app.devices.schemas import Device, NewDevice, changed_fields
 from app.errors import DeviceBlocked, DeviceLimitReached, DeviceNotFound, RegistrationRateExceeded
-from app.events.queries import Happened, append, nth_last_registration
+from app.events.queries import Happened, append, committed_before, nth_last_registration
 from app.origin import Origin
 from app.quotas.queries import lock_user, read_quota
 from app.quotas.schemas import Quota
@@ -29,6 +29,11 @@ class Registered:
     evicted: list[Device] = field(default_factory=list)
     replaced: bool = False
 
+    @property
+    def event(self) -> Happened | None:
+        """As `Done` has it."""
+        return device_registered(self.device) if self.created else None
+
 
 def register(
     tx: Tx, settings: Settings, origin: Origin, user_id: int, device_id: str, new: NewDevice
@@ -40,13 +45,14 @@ def register(
     RegistrationRateExceeded (429).
     """
     lock_user(tx, user_id)
+    earlier: Registered | None = committed_before(tx, origin)
+    if earlier is not None:
+        return earlier
     state = state_without_expired(tx, settings, origin, user_id, device_id)
     if state.is_blocked:
         raise DeviceBlocked(user_id, device_id)
     if state.known:
-        return _registered_by_this_call(tx, state.known) or refreshed(
-            tx, state.known, state.quota, state.at, new
-        )
+        return refreshed(tx, state.known, state.quota, state.at, new)
     refuse_above_daily_rate(tx, settings, user_id, state.at)
     evicted, used = _make_room(tx, origin, user_id, new, state)
     device = new_device(settings, user_id, device_id, new, state.at)
@@ -82,17 +88,6 @@ def remove(tx: Tx, origin: Origin, event_type: str, at: datetime.datetime, gone:
     if gone:
         queries.delete_devices(tx, gone[0].user_id, [device.device_id for device in gone])
         append(tx, origin, *(Happened(event_type, device.user_id, at, device.device_id) for device in gone))
-
-
-def _registered_by_this_call(tx: Tx, known: Device) -> Registered | None:
-    """The answer of this call's earlier run, if its uncertain COMMIT did happen after all.
-
-    `registered_at` is given under the lock, to the microsecond: the same one is the same insert.
-    """
-    earlier: Registered | None = uncertain_result(tx)
-    if earlier and earlier.created and earlier.device.registered_at == known.registered_at:
-        return earlier
-    return None
 
 
 def refreshed(tx: Tx, known: Device, quota: Quota, at: datetime.datetime, new: NewDevice) -> Registered:

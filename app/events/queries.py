@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import delete, insert, select, tuple_
 
-from app.db import Tx
+from app.db import Tx, uncertain_result
 from app.dialects import seconds_from_now
 from app.events.schemas import Event
 from app.lists import ListOf
@@ -24,6 +24,13 @@ class Happened:
     at: datetime.datetime
     device_id: str | None = None
     data: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a use case gives. `event` is one that its transaction wrote, None where that changed nothing."""
+
+    event: Happened | None
 
 
 _insert = insert(events)
@@ -60,6 +67,31 @@ def _row(origin: Origin, one: Happened) -> tuple[Any, ...]:
     """As _COLUMNS has them."""
     about = (one.user_id, one.at, one.type, one.device_id)
     return *about, origin.actor, origin.reason, origin.request_id, one.data
+
+
+def committed_before(tx: Tx, origin: Origin) -> Any:
+    """What this work's earlier run gave, if its COMMIT of unknown outcome did happen; else None.
+
+    It did if and only if its event is there. What it changed proves nothing: between the two runs a rival may
+    have undone it, whom a second effect would rob of what was acknowledged, or have made the same change. The
+    caller holds the user's lock: so the earlier run has ended, and no other has written at its instant.
+    """
+    earlier = uncertain_result(tx)
+    if earlier is None or earlier.event is None or not _is_written(tx, origin, earlier.event):
+        return None
+    return earlier
+
+
+def _is_written(tx: Tx, origin: Origin, one: Happened) -> bool:
+    """Reads `events_by_user` at the event's instant."""
+    query = select(events.c.id).where(
+        events.c.user_id == one.user_id,
+        events.c.occurred_at == one.at,
+        events.c.type == one.type,
+        events.c.device_id.is_not_distinct_from(one.device_id),
+        events.c.request_id == origin.request_id,
+    )
+    return tx.execute(query.limit(1)).first() is not None
 
 
 def list_events(

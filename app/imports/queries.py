@@ -101,8 +101,12 @@ def insert_devices(tx: Tx, origin: Origin, at: datetime.datetime, rows: Sequence
     """Insert the devices and of each the event, with one statement for each MB of them."""
     if rows:
         tx.execute(_insert_devices, [_device(row, at) for row in rows])
-        told = (Happened("device.registered", row.user_id, at, row.device_id, row.described) for row in rows)
-        append(tx, origin, *told)
+        append(tx, origin, *(registered(row, at) for row in rows))
+
+
+def registered(row: Row, at: datetime.datetime) -> Happened:
+    """The event of the device's import."""
+    return Happened("device.registered", row.user_id, at, row.device_id, row.described)
 
 
 def _device(row: Row, at: datetime.datetime) -> dict[str, object]:

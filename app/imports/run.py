@@ -100,7 +100,8 @@ class _Registration:
         if new:
             plan = self._plan
             work = service.import_rows
-            decisions += self._db.transact(work, plan.settings, self._origin, plan.over_limit, new)
+            batch = self._db.transact(work, plan.settings, self._origin, plan.over_limit, new)
+            decisions += batch.decisions
         return decisions
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from app.db import Tx, uncertain_result
+from app.db import Tx
 from app.devices.service import remove_expired
 from app.dialects import database_clock
+from app.events.queries import Done, committed_before
 from app.imports import queries
 from app.imports.rows import Row
 from app.origin import Origin
@@ -42,6 +43,13 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Batch(Done):
+    """What became of each row, in their order."""
+
+    decisions: list[Decision]
+
+
+@dataclass(frozen=True, slots=True)
 class BatchState:
     """What a batch is decided by, as of `at` by the database's clock."""
 
@@ -59,7 +67,7 @@ def known_rows(tx: Tx, rows: Sequence[Row]) -> set[queries.Key]:
 
 def import_rows(
     tx: Tx, settings: Settings, origin: Origin, over_limit: OverLimit, rows: Sequence[Row]
-) -> list[Decision]:
+) -> Batch:
     """Register the devices, each if `register` would; what is there stays as it is. Safe to call again.
 
     `rows` have each device once, and of each user the oldest first. Holds the locks of all their users to the
@@ -67,12 +75,14 @@ def import_rows(
     """
     users = _users_of(rows)
     queries.lock_all(tx, users)
+    earlier: Batch | None = committed_before(tx, origin)
+    if earlier is not None:
+        return earlier
     state = _state_without_expired(tx, origin, users, rows)
     decisions = decide(settings, over_limit, rows, state)
     new = [one.row for one in decisions if one.outcome is Outcome.IMPORTED]
     queries.insert_devices(tx, origin, state.at, new)
-    earlier: list[Decision] | None = uncertain_result(tx)
-    return _as_imported_by(earlier, decisions) if earlier else decisions
+    return Batch(queries.registered(new[0], state.at) if new else None, decisions)
 
 
 def preview_rows(
@@ -134,12 +144,6 @@ def _state(
         known=queries.known_devices(tx, [row.key for row in rows], at),
         blocked=queries.blocked_devices(tx, users),
     )
-
-
-def _as_imported_by(earlier: Sequence[Decision], decisions: Sequence[Decision]) -> list[Decision]:
-    """With what an earlier run of this batch has imported, if its uncertain COMMIT did happen after all."""
-    imported = {one.row.key: one for one in earlier if one.outcome is Outcome.IMPORTED}
-    return [imported.get(one.row.key, one) if one.outcome is Outcome.KNOWN else one for one in decisions]
 
 
 def _users_of(rows: Sequence[Row]) -> list[int]:

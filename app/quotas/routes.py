@@ -43,11 +43,11 @@ async def set_quota(
 ) -> Quota:
     """Below what is used nobody is thrown out: new devices are refused until there is room."""
     precondition = parsed_if_match(if_match)
-    quota = await db.submit(
+    limited = await db.submit(
         service.set_limit, settings, origin.because(own.reason), user_id, own.limit, precondition
     )
-    response.headers["ETag"] = quota.etag
-    return quota
+    response.headers["ETag"] = limited.quota.etag
+    return limited.quota
 
 
 @router.delete(
@@ -67,6 +67,8 @@ async def reset_quota(
 ) -> Quota:
     """The user's own limit is gone; the service's default counts."""
     precondition = parsed_if_match(if_match)
-    quota = await db.submit(service.set_limit, settings, origin.because(reason), user_id, None, precondition)
-    response.headers["ETag"] = quota.etag
-    return quota
+    limited = await db.submit(
+        service.set_limit, settings, origin.because(reason), user_id, None, precondition
+    )
+    response.headers["ETag"] = limited.quota.etag
+    return limited.quota

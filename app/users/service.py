@@ -3,7 +3,7 @@
 from app.db import Tx
 from app.devices.queries import delete_devices, some_ids
 from app.dialects import database_clock
-from app.events.queries import Happened, append, delete_events, oldest_ids
+from app.events.queries import Done, Happened, append, committed_before, delete_events, oldest_ids
 from app.origin import Origin
 from app.quotas.queries import lock_user
 from app.users import queries
@@ -29,18 +29,23 @@ def erase_some(tx: Tx, user_id: int) -> bool:
     return MOST_AT_ONCE in (len(devices), len(events), deliveries)
 
 
-def erase_rest(tx: Tx, origin: Origin, user_id: int) -> None:
+def erase_rest(tx: Tx, origin: Origin, user_id: int) -> Done:
     """Delete whatever is left of the user, the lock row included, and write the one event that stays.
 
     Takes the user's lock, so that no registration slips in between. What was still to be told of the user is
     told no more, but for what is under way. Safe to call again.
     """
     lock_user(tx, user_id)
-    at = database_clock(tx)
+    earlier: Done | None = committed_before(tx, origin)
+    if earlier is not None:
+        queries.delete_lock_row(tx, user_id)  # made anew for this run
+        return earlier
+    erased = Happened("user.erased", user_id, database_clock(tx))
     queries.delete_rows(tx, user_id)
     while _delete_deliveries(tx, user_id) == MOST_AT_ONCE:
         pass
-    append(tx, origin, Happened("user.erased", user_id, at))
+    append(tx, origin, erased)
+    return Done(erased)
 
 
 def _delete_deliveries(tx: Tx, user_id: int) -> int:

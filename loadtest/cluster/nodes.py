@@ -117,6 +117,7 @@ class Node:
         words = self.installation.server_command(
             f"--datadir={self.inner_data}",
             "--socket=socket",
+            "--tmpdir=.",  # the data folder: in /tmp, a node that starts removes the others' temporary tables
             *OPTIONS,
             *self.technique.options(self, first=first),
         )

@@ -37,6 +37,7 @@ OPTIONS = (
     "--skip-name-resolve",
     "--socket=socket",
     "--pid-file=pid",
+    "--tmpdir=.",  # the data folder: in /tmp, a server that starts removes the temporary tables of others
     "--max-connections=300",
     "--innodb-buffer-pool-size=64M",
     # What was acknowledged is on disk, or a kill may lose it, and it would not be the service's fault.

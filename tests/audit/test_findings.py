@@ -36,7 +36,7 @@ def whole_life(db: Database, own: Settings) -> None:
     def limit(tx: Tx, to: int | None) -> object:
         return set_limit(tx, own, ORIGIN, USER, to, Precondition())
 
-    def block(tx: Tx, device_id: str) -> bool:
+    def block(tx: Tx, device_id: str) -> object:
         return changes.revoke(tx, ORIGIN, USER, device_id, Precondition(), block=True)
 
     def register_with(tx: Tx, device_id: str, **ways: object) -> object:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from app.db import Database
+from app.db import Database, Tx, uncertain_result
 from app.errors import DeviceLimitReached
 from app.imports import queries, run
 from app.imports.rows import ImportedDevice, Row
-from app.imports.service import Decision, Outcome, OverLimit, import_rows
+from app.imports.service import Batch, Outcome, OverLimit, import_rows
 from app.settings import Settings, load_settings
 from tests import callers
 from tests.callers import by_many, statuses
@@ -22,7 +22,7 @@ from tests.lifecycle.trail import devices_of, replayed, types_of
 from tests.proxy import Fate, Proxy, proxied
 from tests.servers import Server, counted_deadlocks
 from tests.services import ROOT_KEY, Service
-from tests.use_cases import LIMIT, ORIGIN, register
+from tests.use_cases import LIMIT, ORIGIN, register, revoke
 
 pytestmark = pytest.mark.locking
 
@@ -81,8 +81,8 @@ def rows_for(users: Sequence[int], *device_ids: str) -> list[Row]:
     ]
 
 
-def kinds(decisions: list[Decision]) -> list[Outcome]:
-    return [one.outcome for one in decisions]
+def kinds(batch: Batch) -> list[Outcome]:
+    return [one.outcome for one in batch.decisions]
 
 
 @pytest.fixture
@@ -101,8 +101,8 @@ def test_an_import_waits_for_a_registration_and_counts_its_device(
     work = (import_rows, limited, ORIGIN, OverLimit.SKIP, rows_for(full_but_one, "moved-in"))
     with held(other, register, second, "held") as registering, waiting(server, db, *work) as importing:
         registering.commit()
-        decisions = importing.result(PATIENCE_SECONDS)
-    assert kinds(decisions) == [Outcome.IMPORTED, Outcome.OVER_LIMIT, Outcome.IMPORTED]
+        batch = importing.result(PATIENCE_SECONDS)
+    assert kinds(batch) == [Outcome.IMPORTED, Outcome.OVER_LIMIT, Outcome.IMPORTED]
     assert [devices_of(auditor, user) for user in (first, second, third)] == [
         ["before", "moved-in"],
         ["before", "held"],
@@ -156,8 +156,8 @@ def test_what_has_expired_makes_room_and_is_told_before(
         put_devices(auditor, one, ["gone", "there"])
         let_lease_end(auditor, one, "gone")
     rows = [*rows_for([user], "new", "newer"), *rows_for([its_own], "gone", "there")]
-    decisions = db.transact(import_rows, limited, ORIGIN, OverLimit.SKIP, rows)
-    assert kinds(decisions) == [Outcome.IMPORTED, Outcome.OVER_LIMIT, Outcome.IMPORTED, Outcome.KNOWN]
+    batch = db.transact(import_rows, limited, ORIGIN, OverLimit.SKIP, rows)
+    assert kinds(batch) == [Outcome.IMPORTED, Outcome.OVER_LIMIT, Outcome.IMPORTED, Outcome.KNOWN]
     for one in (user, its_own):
         assert types_of(auditor, one) == ["device.expired", "device.registered"]
         replayed(auditor, one, LIMIT, moved_in=["gone", "there"])
@@ -173,10 +173,32 @@ def test_a_batch_whose_commit_may_have_happened_is_there_once_and_counted_as_imp
         behind.transact(queries.insert_lock_rows, users)
         fates = iter([fate])
         proxy.fate = lambda sql: next(fates, Fate.PASS) if sql == "COMMIT" else Fate.PASS
-        decisions = behind.transact(*work)
+        batch = behind.transact(*work)
     assert next(fates, None) is None, "no COMMIT was lost"
-    assert kinds(decisions) == [Outcome.IMPORTED, Outcome.IMPORTED, Outcome.OVER_LIMIT] * 3
+    assert kinds(batch) == [Outcome.IMPORTED, Outcome.IMPORTED, Outcome.OVER_LIMIT] * 3
     assert all(replayed(auditor, user, LIMIT).devices == {"a", "b"} for user in users)
+
+
+def test_a_device_revoked_after_its_batch_does_not_rise_again(
+    limited: Settings, database_url: str, db: Database, full_but_one: list[int], auditor: Engine
+) -> None:
+    """The COMMIT happened, its answer was lost, and a rival came before the batch ran again."""
+    user = full_but_one[0]
+    came = []
+
+    def after_a_rival(tx: Tx) -> Batch:
+        if uncertain_result(tx) is not None:
+            came.append(db.transact(revoke, user, "moved-in"))
+        return import_rows(tx, limited, ORIGIN, OverLimit.SKIP, rows_for(full_but_one, "moved-in"))
+
+    with proxied(database_url) as (proxy, url), database(url) as behind:
+        behind.transact(connection_id)
+        fates = iter([Fate.CUT_AFTER])
+        proxy.fate = lambda sql: next(fates, Fate.PASS) if sql == "COMMIT" else Fate.PASS
+        batch = behind.transact(after_a_rival)
+    assert len(came) == 1
+    assert kinds(batch) == [Outcome.IMPORTED] * 3
+    assert devices_of(auditor, user) == ["before"]
 
 
 def test_two_imports_of_the_same_file_at_once_import_each_device_once(

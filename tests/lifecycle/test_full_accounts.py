@@ -154,7 +154,8 @@ def test_a_limit_that_is_lowered_waits_for_a_registration_that_counted_against_t
     lower = (set_limit, Settings.model_construct(default_device_limit=LIMIT), ORIGIN, user, 1, Precondition())
     with held(db, register_in, user, "b") as new, waiting(server, other, *lower) as lowered:
         assert new.commit().created
-        assert (lowered.result().limit, lowered.result().used) == (1, 2)
+        quota = lowered.result().quota
+        assert (quota.limit, quota.used) == (1, 2)
     assert types_of(auditor, user) == ["device.registered", "device.registered", "quota.changed"]
     replayed(auditor, user, LIMIT)
 
@@ -166,7 +167,7 @@ def test_a_registration_that_waits_for_a_lowered_limit_counts_against_it(
     db.transact(register_in, user, "a")
     lower = (set_limit, Settings.model_construct(default_device_limit=LIMIT), ORIGIN, user, 1, Precondition())
     with held(db, *lower) as lowered, waiting(server, other, register_in, user, "b") as new:
-        assert lowered.commit().limit == 1
+        assert lowered.commit().quota.limit == 1
         with pytest.raises(DeviceLimitReached):
             new.result()
     assert devices_of(auditor, user) == ["a"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 
 from app.db import Database, Tx, uncertain_result
 from app.devices import changes
@@ -63,6 +63,12 @@ def user(db: Database, new_user: NewUser) -> int:
     return made
 
 
+def has_lock_row(auditor: Engine, user: int) -> bool:
+    with auditor.connect() as connection:
+        query = text("SELECT 1 FROM device_registration_locks WHERE user_id = :user")
+        return connection.execute(query, {"user": user}).first() is not None
+
+
 def new_events(auditor: Engine, user: int) -> list[str]:
     """Those after the user's first two registrations."""
     return types_of(auditor, user)[2:]
@@ -70,7 +76,7 @@ def new_events(auditor: Engine, user: int) -> list[str]:
 
 def test_a_change_at_an_if_match_is_made_once(behind: Behind, auditor: Engine, user: int) -> None:
     change = DeviceChange(name="new")
-    changed = behind.run(changes.change_device, ORIGIN, user, "a", change, AT_REVISION_1)
+    changed = behind.run(changes.change_device, ORIGIN, user, "a", change, AT_REVISION_1).device
     assert (changed.name, changed.revision) == ("new", 2)
     assert new_events(auditor, user) == ["device.updated"]
 
@@ -101,14 +107,14 @@ def test_a_transfer_is_made_once(
 
 @pytest.mark.parametrize("limit", [5, 0])
 def test_a_limit_is_set_once(limit: int, behind: Behind, auditor: Engine, user: int) -> None:
-    quota = behind.run(set_limit, SETTINGS, ORIGIN, user, limit, AT_REVISION_0)
+    quota = behind.run(set_limit, SETTINGS, ORIGIN, user, limit, AT_REVISION_0).quota
     assert (quota.limit, quota.used, quota.revision) == (limit, 2, 1)
     assert new_events(auditor, user) == ["quota.changed"]
 
 
 def test_a_limit_is_reset_once(behind: Behind, db: Database, auditor: Engine, user: int) -> None:
     db.transact(set_limit, SETTINGS, ORIGIN, user, 5, AT_REVISION_0)
-    quota = behind.run(set_limit, SETTINGS, ORIGIN, user, None, AT_REVISION_1)
+    quota = behind.run(set_limit, SETTINGS, ORIGIN, user, None, AT_REVISION_1).quota
     assert (quota.limit, quota.source, quota.revision) == (LIMIT, "default", 2)
     assert new_events(auditor, user) == ["quota.changed", "quota.changed"]
 
@@ -139,6 +145,7 @@ def test_an_erasure_leaves_one_event(behind: Behind, auditor: Engine, user: int)
     behind.run(erase_rest, ORIGIN, user)
     assert devices_of(auditor, user) == []
     assert types_of(auditor, user) == ["user.erased"]
+    assert not has_lock_row(auditor, user)
 
 
 def claim_of(user: int) -> Claim:
