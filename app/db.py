@@ -230,7 +230,7 @@ class Database:
             try:
                 tx.commit()
             except DBAPIError as error:
-                _roll_back(tx)
+                _roll_back_refused(tx)
                 raise CommitUncertain(result, error) from error
             return result
 
@@ -274,6 +274,23 @@ def _roll_back(tx: Tx) -> None:
     try:
         tx.rollback()
     except SQLAlchemyError as error:
-        # A connection that cannot roll back may still hold its lock; closing it makes the server let go.
-        tx.invalidate()
-        log.warning("ROLLBACK failed, the connection is dropped: %s", error)
+        _drop(tx, error)
+
+
+def _roll_back_refused(tx: Tx) -> None:
+    """Undo what the server may not have committed, by the driver: for SQLAlchemy no transaction is left.
+
+    Without it the connection would go back to the pool with the lock, and its next user would commit it all.
+    """
+    if tx.invalidated:
+        return
+    try:
+        tx.dialect.do_rollback(tx.connection)
+    except tx.dialect.loaded_dbapi.Error as error:
+        _drop(tx, error)
+
+
+def _drop(tx: Tx, error: Exception) -> None:
+    """A connection that cannot roll back may still hold its lock; closing it makes the server let go."""
+    tx.invalidate()
+    log.warning("ROLLBACK failed, the connection is dropped: %s", error)

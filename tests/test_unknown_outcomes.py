@@ -58,6 +58,7 @@ def test_a_commit_that_the_server_refuses_runs_again_and_is_no_contention_in_the
     with (
         proxied(database_url) as (proxy, url),
         database(url) as db,
+        database(database_url, lock_budget_seconds=2, lock_wait_seconds=1) as rival,
         commit_answered(server, database_url, errno, kept=kept) as call,
     ):
         db.transact(quotas.insert_lock_row, user)
@@ -65,7 +66,10 @@ def test_a_commit_that_the_server_refuses_runs_again_and_is_no_contention_in_the
         with pytest.raises(DatabaseUnavailable):
             db.transact(register, user, "a")
         assert proxy.statements.count(call.decode()) == 1 + RETRIES
-    assert devices_of(auditor, user) == (["a"] if kept else [])
+        assert rival.transact(register, user, "b").created  # the lock is free
+        proxy.rewrite = lambda payload: payload
+        db.transact(connection_id)  # by the same connection
+    assert devices_of(auditor, user) == (["a", "b"] if kept else ["b"])
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["its-lock", "a-lock-row-to-be-made"])
