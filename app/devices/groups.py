@@ -7,10 +7,9 @@ other has arrived with it. See docs/decisions/0024-group-registration.md.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Coroutine, Sequence
-from contextvars import Context, copy_context
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from contextvars import Context
+from dataclasses import dataclass
+from typing import Any
 
 from anyio import CapacityLimiter, to_thread
 
@@ -19,12 +18,10 @@ from app.db import Database
 from app.devices import service
 from app.devices.group_service import Alone, Call, Outcome, register_together
 from app.devices.service import Registered
-from app.errors import Overloaded
+from app.errors import AppError, Overloaded
 from app.nodes import MOST_GROUPS, Node
 from app.retries import Earlier
 from app.settings import Settings
-
-R = TypeVar("R")
 
 # How long those who wait hold still for those in the database. Who is there for longer may wait for a lock,
 # or for a server that does not answer.
@@ -32,14 +29,19 @@ LONGEST_TURN_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
+class _First:
+    """No other has arrived with the call: it has the turn to itself, and ends it."""
+
+    turn: asyncio.TimerHandle
+
+
+@dataclass(frozen=True, slots=True)
 class _Waiting:
-    """A call in the queue, made in its caller's context. `arrived_at` is by the monotonic clock."""
+    """A call in the queue."""
 
     call: Call
-    answer: asyncio.Future[Registered]
+    answer: asyncio.Future[Registered | Alone | _First]
     gives_up: asyncio.TimerHandle
-    context: Context = field(default_factory=copy_context)
-    arrived_at: float = field(default_factory=time.monotonic)
 
 
 class Groups:
@@ -82,10 +84,24 @@ class _Queue:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def register(self, call: Call) -> Registered:
+        arrived_at = time.monotonic()
+        outcome = await self._outcome_of(call)
+        if isinstance(outcome, _First):
+            try:
+                return await _alone(self._db, self._settings, call)
+            finally:
+                self._end_turn(outcome.turn)
+        if isinstance(outcome, Alone):
+            metrics.GROUP_LEFT.inc()
+            earlier = Earlier(arrived_at, outcome.failure, outcome.uncertain_result)
+            return await _alone(self._db, self._settings, call, earlier)
+        return outcome
+
+    async def _outcome_of(self, call: Call) -> Registered | Alone | _First:
         if len(self._waiting) >= self._settings.group_queue:
             raise Overloaded("Too many registrations wait.")
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Registered] = loop.create_future()
+        answer: asyncio.Future[Registered | Alone | _First] = loop.create_future()
         gives_up = loop.call_later(self._settings.database_pool_wait_seconds, _give_up, answer)
         self._waiting.append(_Waiting(call, answer, gives_up))
         if not self._turns:
@@ -109,12 +125,14 @@ class _Queue:
             return
         group = self._next_group()
         if len(group) == 1:
-            turn = self._begin_turn()
-            self._answer_alone(group[0]).add_done_callback(lambda _: self._end_turn(turn))
+            group[0].answer.set_result(_First(self._begin_turn()))
         elif group:
             self._groups += 1
             # In a context that is nobody's: what is recorded there is told to those whom the group names.
-            self._start(self._answer_together(group, self._begin_turn()), Context())
+            work = self._answer_together(group, self._begin_turn())
+            task = asyncio.get_running_loop().create_task(work, context=Context())
+            self._tasks.add(task)  # the loop alone would let go of it
+            task.add_done_callback(self._tasks.discard)
 
     def _next_group(self) -> list[_Waiting]:
         """Those who came first, but for those who have left or were sent away."""
@@ -129,51 +147,24 @@ class _Queue:
     async def _answer_together(self, group: list[_Waiting], turn: asyncio.TimerHandle) -> None:
         metrics.GROUP_SIZE.observe(len(group))
         calls = [one.call for one in group]
-        outcomes: Sequence[Outcome] = [Alone()] * len(group)
+        outcomes: list[Outcome] = [Alone()] * len(group)
         try:
             outcomes = await to_thread.run_sync(
                 register_together, self._db, self._node, self._settings, calls, limiter=self._threads
             )
-        finally:  # after a fault, the calls that had no part in it are answered alone
+        finally:  # after a fault, the calls that had no part in it go alone
             self._groups -= 1
             self._end_turn(turn)
             for one, outcome in zip(group, outcomes, strict=True):
-                self._answer(one, outcome)
-
-    def _answer(self, one: _Waiting, outcome: Outcome) -> None:
-        if one.answer.done():
-            return  # the caller has left
-        if isinstance(outcome, Alone):
-            metrics.GROUP_LEFT.inc()
-            self._answer_alone(one, Earlier(one.arrived_at, outcome.failure, outcome.uncertain_result))
-        elif isinstance(outcome, Registered):
-            one.answer.set_result(outcome)
-        else:
-            one.answer.set_exception(outcome)
-
-    def _answer_alone(self, one: _Waiting, earlier: Earlier | None = None) -> asyncio.Task[Registered]:
-        task = self._start(_alone(self._db, self._settings, one.call, earlier), one.context)
-        task.add_done_callback(lambda done: _pass_on(done, one.answer))
-        return task
-
-    def _start(self, work: Coroutine[Any, Any, R], context: Context) -> asyncio.Task[R]:
-        task = asyncio.get_running_loop().create_task(work, context=context)
-        self._tasks.add(task)  # the loop alone would let go of it
-        task.add_done_callback(self._tasks.discard)
-        return task
+                if one.answer.done():
+                    continue  # the caller has left
+                if isinstance(outcome, AppError):
+                    one.answer.set_exception(outcome)
+                else:
+                    one.answer.set_result(outcome)
 
 
-def _give_up(answer: asyncio.Future[Registered]) -> None:
+def _give_up(answer: asyncio.Future[Any]) -> None:
     if not answer.done():
         metrics.POOL_TIMEOUTS.inc()
         answer.set_exception(Overloaded())
-
-
-def _pass_on(done: asyncio.Task[Registered], answer: asyncio.Future[Registered]) -> None:
-    if done.cancelled():
-        answer.cancel()
-    elif (error := done.exception()) is not None:
-        if not answer.done():
-            answer.set_exception(error)
-    elif not answer.done():
-        answer.set_result(done.result())
