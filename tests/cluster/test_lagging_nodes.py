@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app import dialects
+from app import sessions
 from app.errors import Unavailable
 from loadtest.cluster import Cluster
 from tests.cluster.races import Nodes
@@ -54,7 +54,7 @@ def test_such_a_node_answers_from_before_where_its_sessions_do_not_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the two tests above would find without the protection: a false refusal and an old list."""
-    monkeypatch.setattr(dialects, "SEE_ALL_COMMITTED", {})
+    monkeypatch.setattr(sessions, "SEE_ALL_COMMITTED", {})
     nodes, user = databases(**HURRIED), new_user()
     full(databases(), user)
     with cluster.nodes[1].block_applier():

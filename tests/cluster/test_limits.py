@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app import dialects
+from app import sessions
 from loadtest.cluster import Cluster
 from tests.cluster.races import CALLERS, Nodes
 
@@ -55,7 +55,7 @@ def test_the_limit_holds_on_a_node_that_does_not_know_of_the_last_device(
 ) -> None:
     """By the lock's write, which conflicts with the one that the node has not applied."""
     if not waits:
-        monkeypatch.setattr(dialects, "SEE_ALL_COMMITTED", {})
+        monkeypatch.setattr(sessions, "SEE_ALL_COMMITTED", {})
     nodes = databases(**HURRIED)
     users = [new_user() for _ in range(3)]
     for user in users:
