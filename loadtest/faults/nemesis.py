@@ -113,6 +113,9 @@ class Nemesis:
         database = self._database
         if database is None:
             raise BadUse(f"{fault.kind} takes a database of the run's own")
+        if all(other.on_replica for other in self._under_way):
+            # Who was expelled by the fault before joins again: with two away at once there is no majority.
+            database.wait_until_healthy(HEALTHY_SECONDS)
         if fault.kind == "change-primary":
             return self._change_primary(database, fault.target), _nothing
         node = self._node(database, fault.target, taking_writes=True)
