@@ -147,7 +147,8 @@ def test_a_group_s_statements_name_many_users_at_once(database_url: str, new_use
     (insert,) = (one for one in proxy.statements if one.startswith("INSERT INTO devices"))
     with pytest.raises(Scattered):
         users_of(lock)
-    assert users_of(insert) == set(users)
+    assert "JSON_TABLE" in insert  # which no vtgate knows
+    assert all(str(user) in insert for user in users)
 
 
 @pytest.mark.parametrize(
