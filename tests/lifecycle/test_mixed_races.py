@@ -132,7 +132,8 @@ def test_2000_calls_of_all_kinds_and_an_import_on_one_user_with_4_workers(
     ):
         answers = by_many(service, calls, callers=60)
     assert over == []
-    assert set(statuses(answers)) == {200, 201, 204, 404, 409, 410}
+    # A heartbeat may find no lease that has run out: then there is no 410.
+    assert {200, 201, 204, 404, 409} <= set(statuses(answers)) <= {200, 201, 204, 404, 409, 410}
     replay = replayed(auditor, user, DEFAULT_LIMIT)
     told = told_by(calls, answers, imported)
     assert {name: replay.types[name] for name in told} == told
